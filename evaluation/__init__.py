@@ -1,0 +1,1 @@
+"""Batch evaluation over HTTP: append-only truth, resumable, scored without inference."""

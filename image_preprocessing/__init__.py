@@ -1,0 +1,1 @@
+"""Decoding and planning of images, free of torch."""

@@ -1,0 +1,1 @@
+"""Megatron-core models, built from resolved arguments and ready to serve."""

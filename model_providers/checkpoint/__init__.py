@@ -1,0 +1,1 @@
+"""Reading, writing and importing Megatron checkpoints without executing anything in them."""

@@ -1,0 +1,38 @@
+"""What a provider needs to know to build and load one model."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+CheckpointFormat = Literal["torch_dist", "torch"]
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One model on one rank.
+
+    values: every resolved argument by its argparse destination (Megatron's names).
+    checkpoint: the iteration directory. vocab_size: token ids below it exist; rows at and beyond it are padding.
+    packed_linears: keep CPU linear weights in oneDNN's blocked layout.
+    """
+
+    values: Mapping[str, Any]
+    checkpoint: Path
+    checkpoint_format: CheckpointFormat
+    dtype: torch.dtype
+    device: torch.device
+    tensor_model_parallel_size: int
+    vocab_size: int
+    max_model_len: int
+    packed_linears: bool
+
+    @property
+    def namespace(self) -> Namespace:
+        """A fresh argparse namespace, for the Megatron functions that want one."""
+        return Namespace(**self.values)

@@ -1,0 +1,1 @@
+"""The process that answers HTTP, and the engine behind it."""

@@ -1,0 +1,1 @@
+"""HTTP routes: validation in, JSON and event streams out."""

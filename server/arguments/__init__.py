@@ -1,0 +1,1 @@
+"""The argparse layer: flags, provenance, resolution and the printed tables."""

@@ -1,0 +1,146 @@
+"""Configuration, resolved once and passed whole: the document the resolver hands over, and typed views of it.
+
+A default is written here once: `server.arguments.flags` makes one flag out of each field of `EngineConfig` and
+`ServerConfig` (name, type, default and help), so the command line cannot disagree with the code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import msgspec
+
+Source = Literal["command_line", "config_file", "checkpoint", "model", "default", "derived"]
+ModelKindName = Literal["gpt", "vlm"]
+
+
+class ResolvedArgument(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument's final value and where it came from.
+
+    arg: the argparse destination. command_line, checkpoint, default: what each source said, None where it said nothing.
+    overridden: a source of lower rank, other than the parser's default, said something else.
+    note: why, in words, where the rank of the sources alone does not explain it.
+    """
+
+    arg: str
+    value: Any
+    source: Source
+    command_line: Any = None
+    config_file: Any = None
+    checkpoint: Any = None
+    default: Any = None
+    overridden: bool = False
+    note: str = ""
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Arguments that cannot hold together, and the flag that would resolve it."""
+
+    args: list[str]
+    message: str
+    fix: str
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True):
+    """path: the iteration directory. format: torch_dist or torch. iteration: 0 for a release."""
+
+    path: str
+    format: Literal["torch_dist", "torch"]
+    iteration: int
+
+
+class ResolvedDocument(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What `--print-resolved-args=json` prints, `/server_info` serves, and the ranks start from."""
+
+    kind: ModelKindName
+    reasons: list[str]
+    arguments: list[ResolvedArgument]
+    conflicts: list[Conflict]
+    checkpoint: CheckpointInfo
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """Final value by argument name."""
+        return {argument.arg: argument.value for argument in self.arguments}
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Self:
+        return msgspec.json.decode(data, type=cls)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        return cls.from_json(path.read_bytes())
+
+
+def setting(default: Any, help: str, **argparse_options: Any) -> Any:
+    """A dataclass field that is also a flag. `argparse_options` (choices, metavar) go to add_argument as they are."""
+    return field(default=default, metadata={"help": help, "argparse": argparse_options})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _FromValues:
+    @classmethod
+    def from_values(cls, values: dict[str, Any]) -> Self:
+        """Pick this class's fields out of the resolved values; KeyError when one is missing."""
+        return cls(**{f.name: values[f.name] for f in dataclasses.fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig(_FromValues):
+    """How the ranks run the model."""
+
+    dtype: str = setting(
+        "auto",
+        "Number format of weights and activations. auto: fp32 on a CPU, the checkpoint's own on a GPU.",
+        choices=["auto", "fp32", "bf16", "fp16"],
+    )
+    device: str = setting("auto", "Where the model runs. auto: a GPU where there is one.", choices=["auto", "cpu", "cuda"])
+    threads: int | None = setting(None, "CPU threads per rank. Default: the cores this process may use, divided among the ranks.")
+    max_model_len: int | None = setting(
+        None, "Longest sequence, prompt and generated tokens together. Default: the checkpoint's max_position_embeddings."
+    )
+    max_batched_tokens: int = setting(1024, "Tokens in one step, decode and prefill together; longer prompts are split.")
+    max_running_requests: int = setting(256, "Requests in one step.")
+    block_size: int = setting(16, "Tokens in one block of the KV cache.")
+    kv_cache_gb: float | None = setting(
+        None, "KV cache size per rank in GiB. Default: what --kv-cache-memory-fraction gives."
+    )
+    kv_cache_memory_fraction: float = setting(
+        0.3, "Share of the memory that is free once the weights are loaded to use as KV cache (all ranks of a machine together)."
+    )
+    prefix_caching: bool = setting(True, "Reuse KV blocks of equal prompt beginnings.")
+    linear_backend: str = setting(
+        "auto",
+        "Linear layers: packed (oneDNN's blocked weight layout) or plain. auto: packed on a CPU.",
+        choices=["auto", "packed", "plain"],
+    )
+    rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerConfig(_FromValues):
+    """How HTTP is answered and the ranks are looked after."""
+
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(8000, "Port to listen on; 0 takes a free one.")
+    served_model_name: str | None = setting(None, "Model name on /v1 endpoints. Default: the checkpoint directory's name.")
+    chat_template: str | None = setting(None, "File with a Jinja chat template. Default: the tokenizer's own.")
+    default_max_tokens: int = setting(128, "Tokens to generate when a request on /generate or /v1/completions does not say.")
+    request_timeout: float = setting(600.0, "Seconds after which a request is given up and answered with 504.")
+    max_queued_requests: int = setting(4096, "Requests in flight beyond which new ones are answered with 429.")
+    max_batch_items: int = setting(1024, "Prompts in one request body.")
+    max_choices: int = setting(64, "Largest n.")
+    max_logprobs: int = setting(20, "Most alternatives per token in logprobs.")
+    max_stop_strings: int = setting(16, "Most stop strings in a request.")
+    max_body_mb: float = setting(64.0, "Largest request body in MiB.")
+    drain_timeout: float = setting(30.0, "Seconds running requests get to finish after SIGTERM.")
+    startup_timeout: float = setting(600.0, "Seconds the ranks get to load before they are restarted.")
+    progress_timeout: float = setting(60.0, "Seconds without a sign of life from the ranks after which the server is not ready and restarts them.")
+    log_level: str = setting("info", "What is logged.", choices=["debug", "info", "warning", "error"])

@@ -1,0 +1,1 @@
+"""Between HTTP and the engine: tokens in, text out."""

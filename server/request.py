@@ -1,0 +1,97 @@
+"""The request as the engine sees it, and what it answers: the few types every layer shares.
+
+Who fills what: the frontend builds `SamplingParams` and `EngineRequest`; the engine fills `RequestOutput`, one per
+request and step in which something happened to it. Text never crosses this boundary: token ids do, so stop strings,
+detokenising and `n` belong to the frontend (it sends one `EngineRequest` per sample).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How to choose the next token of one request. Ranges are checked at the edge, by the frontend.
+
+    temperature: 0 is greedy (so is anything below 1e-5). top_k: 0 is off. top_p: (0, 1], 1 is off. min_p: [0, 1], 0 is off.
+    Filters apply in the order penalties, logit_bias, temperature, top_k, top_p, min_p, all in float32.
+    logprobs: None for none, else how many alternatives to report beside the chosen token (0 is allowed).
+    prompt_logprobs: the same for the prompt's own tokens, from position `prompt_logprobs_start` on.
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = msgspec.field(default_factory=dict)
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    prompt_logprobs_start: int = 0
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most likely token is taken without drawing."""
+        return self.temperature < 1e-5
+
+
+class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One sequence to continue.
+
+    priority: smaller runs first; equal priorities run in order of arrival.
+    arrival_time: time.monotonic() seconds (one clock for all processes of a machine).
+    """
+
+    request_id: str
+    prompt_token_ids: list[int]
+    params: SamplingParams
+    priority: int = 0
+    arrival_time: float = 0.0
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probability of one token, and of the most likely tokens at its position (most likely first)."""
+
+    token_id: int
+    logprob: float
+    top_token_ids: list[int]
+    top_logprobs: list[float]
+
+
+class RequestTimings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds on the monotonic clock: durations, except where named otherwise."""
+
+    queue_seconds: float
+    time_to_first_token_seconds: float
+    total_seconds: float
+
+
+class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one step did to one request.
+
+    token_ids: tokens sampled since the last output (a stop token is the last of them and is not text).
+    prompt_logprobs: only in the first output; entry i belongs to prompt position `prompt_logprobs_start + i`
+    (position 0 of a prompt has no log-probability and is None).
+    stop_token_id: the token that ended the sequence when finish_reason is "stop".
+    """
+
+    request_id: str
+    token_ids: list[int] = msgspec.field(default_factory=list)
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
+    num_cached_tokens: int = 0
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    error: str | None = None
+    timings: RequestTimings | None = None
