@@ -101,19 +101,27 @@ class EngineConfig(_FromValues):
         "Number format of weights and activations. auto: fp32 on a CPU, the checkpoint's own on a GPU.",
         choices=["auto", "fp32", "bf16", "fp16"],
     )
-    device: str = setting("auto", "Where the model runs. auto: a GPU where there is one.", choices=["auto", "cpu", "cuda"])
-    threads: int | None = setting(None, "CPU threads per rank. Default: the cores this process may use, divided among the ranks.")
-    max_model_len: int | None = setting(
-        None, "Longest sequence, prompt and generated tokens together. Default: the checkpoint's max_position_embeddings."
+    device: str = setting(
+        "auto", "Where the model runs. auto: a GPU where there is one.", choices=["auto", "cpu", "cuda"]
     )
-    max_batched_tokens: int = setting(1024, "Tokens in one step, decode and prefill together; longer prompts are split.")
+    threads: int | None = setting(
+        None, "CPU threads per rank. Default: the cores this process may use, divided among the ranks."
+    )
+    max_model_len: int | None = setting(
+        None,
+        "Longest sequence, prompt and generated tokens together. Default: the checkpoint's max_position_embeddings.",
+    )
+    max_batched_tokens: int = setting(
+        1024, "Tokens in one step, decode and prefill together; longer prompts are split."
+    )
     max_running_requests: int = setting(256, "Requests in one step.")
     block_size: int = setting(16, "Tokens in one block of the KV cache.")
     kv_cache_gb: float | None = setting(
         None, "KV cache size per rank in GiB. Default: what --kv-cache-memory-fraction gives."
     )
     kv_cache_memory_fraction: float = setting(
-        0.3, "Share of the memory that is free once the weights are loaded to use as KV cache (all ranks of a machine together)."
+        0.3,
+        "Share of the memory free after loading to use as KV cache, all ranks of a machine together.",
     )
     prefix_caching: bool = setting(True, "Reuse KV blocks of equal prompt beginnings.")
     linear_backend: str = setting(
@@ -130,9 +138,13 @@ class ServerConfig(_FromValues):
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on; 0 takes a free one.")
-    served_model_name: str | None = setting(None, "Model name on /v1 endpoints. Default: the checkpoint directory's name.")
+    served_model_name: str | None = setting(
+        None, "Model name on /v1 endpoints. Default: the checkpoint directory's name."
+    )
     chat_template: str | None = setting(None, "File with a Jinja chat template. Default: the tokenizer's own.")
-    default_max_tokens: int = setting(128, "Tokens to generate when a request on /generate or /v1/completions does not say.")
+    default_max_tokens: int = setting(
+        128, "Tokens to generate when a request on /generate or /v1/completions does not say."
+    )
     request_timeout: float = setting(600.0, "Seconds after which a request is given up and answered with 504.")
     max_queued_requests: int = setting(4096, "Requests in flight beyond which new ones are answered with 429.")
     max_batch_items: int = setting(1024, "Prompts in one request body.")
@@ -142,5 +154,8 @@ class ServerConfig(_FromValues):
     max_body_mb: float = setting(64.0, "Largest request body in MiB.")
     drain_timeout: float = setting(30.0, "Seconds running requests get to finish after SIGTERM.")
     startup_timeout: float = setting(600.0, "Seconds the ranks get to load before they are restarted.")
-    progress_timeout: float = setting(60.0, "Seconds without a sign of life from the ranks after which the server is not ready and restarts them.")
+    progress_timeout: float = setting(
+        60.0,
+        "Seconds without a sign of life from the ranks after which the server is not ready and restarts them.",
+    )
     log_level: str = setting("info", "What is logged.", choices=["debug", "info", "warning", "error"])
