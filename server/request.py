@@ -17,7 +17,8 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to choose the next token of one request. Ranges are checked at the edge, by the frontend.
 
-    temperature: 0 is greedy (so is anything below 1e-5). top_k: 0 is off. top_p: (0, 1], 1 is off. min_p: [0, 1], 0 is off.
+    temperature: 0 is greedy (so is anything below 1e-5). top_k: 0 is off. top_p: (0, 1], 1 is off.
+    min_p: [0, 1], 0 is off.
     Filters apply in the order penalties, logit_bias, temperature, top_k, top_p, min_p, all in float32.
     logprobs: None for none, else how many alternatives to report beside the chosen token (0 is allowed).
     prompt_logprobs: the same for the prompt's own tokens, from position `prompt_logprobs_start` on.
