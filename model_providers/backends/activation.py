@@ -1,0 +1,43 @@
+"""The nonlinearity between an MLP's two linear layers.
+
+Megatron computes GELU by its tanh approximation where it fuses the bias into it (`bias_gelu_fusion`, the default when
+there are biases) and exactly otherwise; a model must be served with the one it was trained with.
+Source: megatron/core/transformer/mlp.py, megatron/core/fusions/fused_bias_gelu.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, relu, silu
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def activation_for(values: Mapping[str, Any]) -> Activation:
+    """The activation that the resolved arguments describe: (T, fc1 width) -> (T, fc2 width)."""
+    if values["swiglu"]:
+        return partial(_gated, silu)
+    if values["quick_geglu"]:
+        return partial(_gated, _quick_gelu)
+    if values["squared_relu"]:
+        return _squared_relu
+    fused = values["bias_gelu_fusion"] and values["add_bias_linear"]
+    return partial(gelu, approximate="tanh" if fused or values["openai_gelu"] else "none")
+
+
+def _gated(function: Activation, projected: Tensor) -> Tensor:
+    gate, up = projected.chunk(2, dim=-1)
+    return function(gate) * up
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
+
+
+def _squared_relu(x: Tensor) -> Tensor:
+    return relu(x).square()

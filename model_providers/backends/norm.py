@@ -1,0 +1,41 @@
+"""LayerNorm and RMSNorm with Megatron's parameter names and options."""
+
+from __future__ import annotations
+
+import torch
+from megatron.core.transformer.transformer_config import TransformerConfig
+from torch import Tensor, nn
+from torch.nn.functional import layer_norm, rms_norm
+
+
+class ServingNorm(nn.Module):
+    """Normalisation over the last dimension, as config.normalization says; built by the layer spec.
+
+    With layernorm_zero_centered_gamma the stored weight is the deviation from one (Megatron's apply_layernorm_1p).
+    """
+
+    def __init__(self, config: TransformerConfig, hidden_size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
+        self.bias: nn.Parameter | None = None
+        if config.normalization == "LayerNorm":
+            self.bias = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
+        self.eps = eps
+        self.zero_centered = bool(config.layernorm_zero_centered_gamma)
+        self._scale: Tensor | None = None
+
+    def prepare_for_serving(self) -> None:
+        """Compute once what the weights imply; called after loading."""
+        self._scale = self.weight.detach() + 1 if self.zero_centered else self.weight.detach()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        assert self._scale is not None, "prepare_for_serving comes first"
+        shape = (hidden.shape[-1],)
+        if self.bias is None:
+            return rms_norm(hidden, shape, self._scale, self.eps)
+        return layer_norm(hidden, shape, self._scale, self.bias, self.eps)
+
+    def add(self, residual: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
+        """(residual + update, its normalisation), between two halves of a layer: one kernel if there is one."""
+        total = residual + update
+        return total, self(total)

@@ -1,0 +1,141 @@
+"""GPT-family decoders: Megatron's GPTModel with a forward pass over packed batches."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.distributed as dist
+from megatron.core.models.gpt import GPTModel
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from model_providers.backends.activation import activation_for
+from model_providers.backends.attention import AttentionBackend
+from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.layer import LayerContext
+from model_providers.backends.linear import (
+    PackedWeight,
+    ServingColumnParallelLinear,
+    ServingRowParallelLinear,
+    can_pack,
+)
+from model_providers.backends.norm import ServingNorm
+from model_providers.backends.rotary import RotaryTable
+from model_providers.backends.step_metadata import StepMetadata
+from model_providers.checkpoint.load import load_weights
+from model_providers.config import ModelConfig
+from model_providers.layer_specs import decoder_block_spec
+from model_providers.transformer_config import transformer_config
+
+
+class ServingGPTModel(GPTModel):  # type: ignore[misc]
+    """GPTModel for serving: same parameters and keys; `forward_packed` and `compute_logits` replace `forward`.
+
+    token ids: (T,) packed over sequences. Hidden states: (T, hidden). Logits: (rows, padded vocabulary / TP ranks).
+    """
+
+    _rotary_table: RotaryTable | None = None
+    _packed_head: PackedWeight | None = None
+
+    @property
+    def num_kv_heads_per_rank(self) -> int:
+        return cast(int, self.decoder.layers[0].self_attention.num_query_groups_per_partition)
+
+    def prepare_for_serving(self, config: ModelConfig) -> None:
+        """Derive what the loaded weights and arguments imply: packed weights, norm scales, the rotary table."""
+        activation = activation_for(config.values)
+        for layer in self.decoder.layers:
+            layer.activation = activation
+        pack = config.packed_linears and can_pack(config.dtype, config.device)
+        for module in self.modules():
+            if isinstance(module, ServingNorm):
+                module.prepare_for_serving()
+            if pack and isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
+                module.pack()
+        if pack and self.share_embeddings_and_output_weights:
+            self._packed_head = PackedWeight(self.shared_embedding_or_output_weight())
+        if self.position_embedding_type == "rope":
+            self.rotary_pos_emb.inv_freq = self.rotary_pos_emb.inv_freq.to(config.device)
+            self._rotary_table = RotaryTable(self.rotary_pos_emb, config.max_model_len)
+
+    @torch.inference_mode()
+    def forward_packed(
+        self, token_ids: Tensor, step: StepMetadata, cache: KVCache, attention: AttentionBackend
+    ) -> Tensor:
+        """Run all layers over one packed batch, writing its keys and values to the cache -> hidden states (T, hidden).
+
+        The final norm is included. Equal on all ranks.
+        """
+        residual = self._embed(token_ids, step.positions)
+        angles = None if self._rotary_table is None else self._rotary_table.at(step.positions, residual.dtype)
+        context = LayerContext(step, cache, attention, angles)
+        update: Tensor | None = None
+        for layer in self.decoder.layers:
+            residual, update = layer.forward_packed(residual, update, context)
+        assert update is not None, "a decoder has layers"
+        _, normed = self.decoder.final_layernorm.add(residual, update)
+        return cast(Tensor, normed)
+
+    @torch.inference_mode()
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden (rows, hidden) -> this rank's shard of the logits, (rows, padded vocabulary / ranks)."""
+        if self._packed_head is not None:
+            return self._packed_head.multiply(hidden, None)
+        if self.share_embeddings_and_output_weights:
+            return linear(hidden, self.shared_embedding_or_output_weight())
+        return cast(Tensor, self.output_layer.apply(hidden))
+
+    def _embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        words = self.embedding.word_embeddings
+        group = words.tp_group
+        if group.size() == 1:
+            hidden = embedding(token_ids, words.weight)
+        else:
+            local = token_ids - words.vocab_start_index
+            elsewhere = (local < 0) | (local >= words.num_embeddings_per_partition)
+            hidden = embedding(local.masked_fill(elsewhere, 0), words.weight)
+            hidden.masked_fill_(elsewhere[:, None], 0.0)
+            dist.all_reduce(hidden, group=group)
+        if self.embedding.add_position_embedding:
+            hidden = hidden + embedding(positions, self.embedding.position_embeddings.weight)
+        return hidden
+
+
+def build(config: ModelConfig) -> ServingGPTModel:
+    """Build on the meta device, load strictly, prepare. Megatron's process groups must exist.
+
+    Raises CheckpointError when the checkpoint lacks a tensor of the model or holds one that the model does not have.
+    """
+    megatron_config = transformer_config(config)
+    values = config.values
+    tp_size = config.tensor_model_parallel_size
+    padded_rows = -(-values["padded_vocab_size"] // tp_size) * tp_size
+    with torch.device("meta"):
+        model = ServingGPTModel(
+            config=megatron_config,
+            transformer_layer_spec=decoder_block_spec(megatron_config),
+            vocab_size=padded_rows,
+            max_sequence_length=values["max_position_embeddings"],
+            parallel_output=True,
+            share_embeddings_and_output_weights=not values["untie_embeddings_and_output_weights"],
+            position_embedding_type=values["position_embedding_type"],
+            rotary_percent=values["rotary_percent"],
+            rotary_base=values["rotary_base"],
+            rope_scaling=values["use_rope_scaling"],
+            rope_scaling_factor=values["rope_scaling_factor"],
+            seq_len_interpolation_factor=values["rotary_seq_len_interpolation_factor"],
+        )
+        if not model.share_embeddings_and_output_weights:
+            model.output_layer = ServingColumnParallelLinear(
+                megatron_config.hidden_size,
+                padded_rows,
+                config=megatron_config,
+                init_method=megatron_config.init_method,
+                bias=False,
+                tp_group=model.pg_collection.tp,
+            )
+    load_weights(model, config)
+    model.eval().requires_grad_(False)
+    model.prepare_for_serving(config)
+    return model

@@ -1,0 +1,194 @@
+"""From a resolved document to an engine that is loaded and warm, on this rank."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from model_providers import get_model
+from model_providers.backends.attention import TorchAttention
+from model_providers.backends.kv_cache import KVCache
+from model_providers.config import ModelConfig
+from model_providers.gpt import ServingGPTModel
+from model_providers.parallel import initialize_tensor_parallel
+from server.config import EngineConfig, ResolvedDocument
+from server.engine.block_pool import BlockPool
+from server.engine.engine import Engine
+from server.engine.model_runner import ModelRunner
+from server.engine.scheduler import Scheduler, SchedulerLimits
+from server.errors import ConfigurationError
+from server.ipc import EngineLimits
+
+logger = logging.getLogger(__name__)
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class BuiltRank:
+    """One rank, ready. engine is for rank 0 alone to use; the others follow with `runner`."""
+
+    runner: ModelRunner
+    engine: Engine
+    limits: EngineLimits
+    weights_bytes: int
+    kv_cache_bytes: int
+    load_seconds: float
+
+
+def build_rank(document: ResolvedDocument) -> BuiltRank:
+    """Load the model and allocate its KV cache. The default process group exists and spans all ranks.
+
+    Raises ModelProviderError for a checkpoint that does not fit, ConfigurationError for a machine that does not.
+    """
+    started = time.monotonic()
+    engine_config = EngineConfig.from_values(document.values)
+    model_config = model_config_of(document, engine_config)
+    initialize_tensor_parallel(model_config.tensor_model_parallel_size, timeout_seconds=engine_config.rank_timeout)
+    model = get_model(document.kind == "vlm", model_config)
+    _return_freed_memory()
+    cache = _allocate_cache(model, model_config, engine_config)
+    limits = _limits(model_config, engine_config, cache.num_blocks)
+    world_size = dist.get_world_size()
+    runner = ModelRunner(
+        model,
+        cache,
+        TorchAttention(),
+        vocab_size=model_config.vocab_size,
+        device=model_config.device,
+        rank=dist.get_rank(),
+        world_size=world_size,
+        plan_group=dist.group.WORLD if world_size > 1 else None,
+    )
+    scheduler = Scheduler(
+        SchedulerLimits(
+            max_batched_tokens=limits.max_batched_tokens,
+            max_running_requests=limits.max_running_requests,
+            max_model_len=limits.max_model_len,
+            block_size=limits.block_size,
+            prefix_caching=engine_config.prefix_caching,
+        ),
+        BlockPool(cache.num_blocks),
+    )
+    return BuiltRank(
+        runner=runner,
+        engine=Engine(runner, scheduler),
+        limits=limits,
+        weights_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        kv_cache_bytes=cache.num_blocks * _bytes_per_block(model, model_config, engine_config),
+        load_seconds=time.monotonic() - started,
+    )
+
+
+def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> ModelConfig:
+    """The provider's view of the document, on this rank's device."""
+    values = document.values
+    device = torch.device(engine_config.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+    return ModelConfig(
+        values=values,
+        checkpoint=Path(document.checkpoint.path),
+        checkpoint_format=document.checkpoint.format,
+        dtype=_DTYPES[engine_config.dtype],
+        device=device,
+        tensor_model_parallel_size=values["tensor_model_parallel_size"],
+        vocab_size=_samplable(values),
+        max_model_len=_required(engine_config.max_model_len),
+        packed_linears=engine_config.linear_backend == "packed",
+    )
+
+
+def _samplable(values: Mapping[str, Any]) -> int:
+    """Ids that exist: rows of the checkpoint, less those beyond the tokenizer's vocabulary, which are padding."""
+    rows: int = values["padded_vocab_size"]
+    known = values["vocab_size"]
+    return rows if known is None else min(rows, known)
+
+
+def _required(max_model_len: int | None) -> int:
+    assert max_model_len is not None, "the resolver derives max_model_len"
+    return max_model_len
+
+
+def _limits(model_config: ModelConfig, engine_config: EngineConfig, num_blocks: int) -> EngineLimits:
+    capacity = num_blocks * engine_config.block_size
+    max_model_len = min(model_config.max_model_len, capacity)
+    if max_model_len < model_config.max_model_len:
+        logger.warning(
+            "the KV cache holds %d tokens, so sequences end at %d tokens instead of %d; --kv-cache-gb sets its size",
+            capacity,
+            max_model_len,
+            model_config.max_model_len,
+        )
+    return EngineLimits(
+        vocab_size=model_config.vocab_size,
+        max_model_len=max_model_len,
+        block_size=engine_config.block_size,
+        num_blocks=num_blocks,
+        max_batched_tokens=engine_config.max_batched_tokens,
+        max_running_requests=engine_config.max_running_requests,
+    )
+
+
+def _bytes_per_block(model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig) -> int:
+    return KVCache.bytes_per_block(
+        num_layers=model.config.num_layers,
+        block_size=engine_config.block_size,
+        num_kv_heads=model.num_kv_heads_per_rank,
+        head_dim=model.config.kv_channels,
+        dtype=model_config.dtype,
+    )
+
+
+def _allocate_cache(model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig) -> KVCache:
+    per_block = _bytes_per_block(model, model_config, engine_config)
+    budget = _cache_budget(model_config.device, engine_config)
+    # More than every running request at full length could use would only be reserved in vain.
+    useful = engine_config.max_running_requests * -(-model_config.max_model_len // engine_config.block_size)
+    num_blocks = torch.tensor([min(budget // per_block, useful)], dtype=torch.int64)
+    if dist.get_world_size() > 1:
+        dist.all_reduce(num_blocks, op=dist.ReduceOp.MIN)
+    if int(num_blocks) < 2:
+        raise ConfigurationError(
+            f"the KV cache budget of {budget / 2**20:.1f} MiB holds less than two blocks of {per_block / 2**20:.1f} "
+            "MiB; raise --kv-cache-gb or --kv-cache-memory-fraction"
+        )
+    return KVCache(
+        num_layers=model.config.num_layers,
+        num_blocks=int(num_blocks),
+        block_size=engine_config.block_size,
+        num_kv_heads=model.num_kv_heads_per_rank,
+        head_dim=model.config.kv_channels,
+        dtype=model_config.dtype,
+        device=model_config.device,
+    )
+
+
+def _cache_budget(device: torch.device, engine_config: EngineConfig) -> int:
+    """Bytes for this rank."""
+    if engine_config.kv_cache_gb is not None:
+        return int(engine_config.kv_cache_gb * 2**30)
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * engine_config.kv_cache_memory_fraction)
+    ranks_here = dist.get_world_size()
+    return int(psutil.virtual_memory().available * engine_config.kv_cache_memory_fraction / ranks_here)
+
+
+def _return_freed_memory() -> None:
+    """glibc keeps freed memory for itself; after loading and packing that is a good part of the weights' size."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):  # another C library: nothing to return
+        logger.debug("malloc_trim is not available")

@@ -1,0 +1,184 @@
+"""The step loop of rank 0: schedule, execute, sample, update."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from collections.abc import Sequence as Items
+
+import torch
+from torch import Tensor
+
+from server.engine.model_runner import ModelRunner
+from server.engine.sampler import Sampler, token_logprobs
+from server.engine.scheduler import ScheduledSequence, Scheduler
+from server.engine.sequence import SampledToken, Sequence, failed_output
+from server.engine.step_plan import StepKind, StepPlan, build_plan, order_for_execution
+from server.ipc import EngineStats
+from server.request import EngineRequest, RequestOutput, RequestTimings
+
+
+class Engine:
+    """Owns the requests. Not thread-safe; a step runs to its end before anything else happens."""
+
+    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+        self._runner = runner
+        self._scheduler = scheduler
+        self._sampler = Sampler()
+        self._num_steps = 0
+        self._last_step_seconds = 0.0
+
+    @property
+    def has_work(self) -> bool:
+        return self._scheduler.has_work
+
+    def add(self, requests: Iterable[EngineRequest]) -> list[RequestOutput]:
+        """Queue requests; those that can never run are answered at once."""
+        refused = []
+        for request in requests:
+            sequence = Sequence(request, self._scheduler.limits.block_size)
+            reason = self._scheduler.refusal(sequence)
+            if reason is None:
+                self._scheduler.add(sequence)
+            else:
+                refused.append(failed_output(request.request_id, reason))
+        return refused
+
+    def abort(self, request_ids: Items[str]) -> None:
+        """Forget requests and free their blocks at once; unknown ids are ignored."""
+        self._scheduler.abort(request_ids)
+        for request_id in request_ids:
+            self._sampler.forget(request_id)
+
+    def flush_prefix_cache(self) -> None:
+        self._scheduler.pool.forget_all()
+
+    def step(self) -> list[RequestOutput]:
+        """One forward pass over everything that is scheduled, and what it did to each request."""
+        started = time.monotonic()
+        scheduled = order_for_execution(self._scheduler.schedule())
+        plan = self._runner.broadcast_plan(build_plan(scheduled))
+        sampled = self._sample(scheduled, plan)
+        outputs = self._update(scheduled, sampled, started)
+        self._num_steps += 1
+        self._last_step_seconds = time.monotonic() - started
+        return outputs
+
+    def signal(self, kind: StepKind) -> None:
+        """Tell the other ranks that there is nothing to do, or that it is over."""
+        self._runner.broadcast_plan(StepPlan.signal(kind))
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges as of now."""
+        scheduler, counters = self._scheduler, self._scheduler.counters
+        return EngineStats(
+            num_steps=self._num_steps,
+            num_running=len(scheduler.running),
+            num_waiting=scheduler.num_waiting,
+            num_blocks=scheduler.pool.num_blocks,
+            num_free_blocks=scheduler.pool.num_free,
+            total_prompt_tokens=counters.prompt_tokens,
+            total_generated_tokens=counters.generated_tokens,
+            total_cached_tokens=counters.cached_tokens,
+            total_preemptions=counters.preemptions,
+            total_split_prefills=counters.split_prefills,
+            total_finished=counters.finished,
+            total_aborted=counters.aborted,
+            last_step_seconds=self._last_step_seconds,
+        )
+
+    def _sample(self, scheduled: Items[ScheduledSequence], plan: StepPlan) -> dict[str, SampledToken]:
+        """Sampled tokens by request id; prompt log-probabilities go straight to their sequences."""
+        rows: list[tuple[Sequence, int | None]] = []  # per row of logits: the prompt position it predicts, None samples
+        for item, (begin, end) in zip(scheduled, plan.logit_rows.tolist(), strict=True):
+            first_predicted = item.sequence.num_computed + 1
+            for row in range(begin, end):
+                is_sample = item.samples and row == item.num_new - 1
+                rows.append((item.sequence, None if is_sample else first_predicted + row))
+
+        sampled: dict[str, SampledToken] = {}
+        done = 0
+        for logits in self._runner.execute(plan):
+            piece = rows[done : done + len(logits)]
+            done += len(logits)
+            self._record_prompt_logprobs(logits, piece)
+            sampling = [row for row, (_, position) in enumerate(piece) if position is None]
+            if sampling:
+                sequences = [piece[row][0] for row in sampling]
+                chosen = self._sampler.sample(logits if len(sampling) == len(piece) else logits[sampling], sequences)
+                sampled |= {s.request_id: token for s, token in zip(sequences, chosen, strict=True)}
+        return sampled
+
+    @staticmethod
+    @torch.inference_mode()
+    def _record_prompt_logprobs(logits: Tensor, piece: Items[tuple[Sequence, int | None]]) -> None:
+        wanted = [(row, s, position) for row, (s, position) in enumerate(piece) if position is not None]
+        if not wanted:
+            return
+        tokens = [sequence.token_ids[position] for _, sequence, position in wanted]
+        counts = [sequence.params.prompt_logprobs or 0 for _, sequence, _ in wanted]
+        logprobs = token_logprobs(logits[[row for row, _, _ in wanted]], tokens, counts)
+        for (_, sequence, _), logprob in zip(wanted, logprobs, strict=True):
+            if not sequence.prompt_logprobs and sequence.params.prompt_logprobs_start == 0:
+                sequence.prompt_logprobs.append(None)
+            sequence.prompt_logprobs.append(logprob)
+
+    def _update(
+        self, scheduled: Items[ScheduledSequence], sampled: dict[str, SampledToken], started: float
+    ) -> list[RequestOutput]:
+        now = time.monotonic()
+        outputs = []
+        for item in scheduled:
+            sequence = item.sequence
+            if sequence.first_scheduled_time is None:
+                sequence.first_scheduled_time = started
+            self._scheduler.computed(item)
+            if not item.samples:
+                continue
+            token = sampled[sequence.request_id]
+            if token.error is not None:
+                self._finish(sequence)
+                outputs.append(failed_output(sequence.request_id, token.error))
+                continue
+            outputs.append(self._append(sequence, token, now))
+        return outputs
+
+    def _append(self, sequence: Sequence, token: SampledToken, now: float) -> RequestOutput:
+        is_first = sequence.num_output_tokens == 0
+        if is_first:
+            sequence.first_token_time = now
+        prompt_logprobs = None
+        if sequence.wants_prompt_logprobs:
+            # A prompt of one token predicts nothing of itself; its only entry is the one without a value.
+            starts_at_zero = sequence.params.prompt_logprobs_start == 0
+            prompt_logprobs = sequence.prompt_logprobs or ([None] if starts_at_zero else [])
+        sequence.token_ids.append(token.token_id)
+        self._scheduler.counters.generated_tokens += 1
+        reason, stop_token_id = sequence.stop_reason(self._scheduler.limits.max_model_len) or (None, None)
+        if reason is not None:
+            self._finish(sequence)
+        return RequestOutput(
+            request_id=sequence.request_id,
+            token_ids=[token.token_id],
+            logprobs=None if token.logprob is None else [token.logprob],
+            prompt_logprobs=prompt_logprobs,
+            num_cached_tokens=sequence.num_cached,
+            finish_reason=reason,
+            stop_token_id=stop_token_id,
+            timings=_timings(sequence, now) if is_first or reason is not None else None,
+        )
+
+    def _finish(self, sequence: Sequence) -> None:
+        self._scheduler.finish(sequence)
+        self._sampler.forget(sequence.request_id)
+
+
+def _timings(sequence: Sequence, now: float) -> RequestTimings:
+    arrival = sequence.request.arrival_time
+    scheduled = sequence.first_scheduled_time if sequence.first_scheduled_time is not None else now
+    first_token = sequence.first_token_time if sequence.first_token_time is not None else now
+    return RequestTimings(
+        queue_seconds=max(0.0, scheduled - arrival),
+        time_to_first_token_seconds=max(0.0, first_token - arrival),
+        total_seconds=max(0.0, now - arrival),
+    )

@@ -1,0 +1,105 @@
+"""Executes step plans on one rank: model, KV cache, and the collectives that keep ranks in step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from model_providers.backends.attention import AttentionBackend
+from model_providers.backends.kv_cache import KVCache
+from model_providers.gpt import ServingGPTModel
+from server.engine.input_builder import build_input
+from server.engine.step_plan import Int32Array, StepKind, StepPlan
+
+# int32 numbers that always travel; a longer plan (a large prefill) needs a second broadcast.
+_FIRST_BROADCAST = 4096
+# Rows of logits that exist at once: a long prompt's log-probabilities would otherwise take rows x vocabulary x 4 bytes.
+MOST_LOGIT_ROWS = 256
+
+
+class ModelRunner:
+    """The model of one rank. All ranks call the same methods with the same plans, in the same order.
+
+    plan_group: a CPU process group over the tensor-parallel ranks, None when there is one rank.
+    """
+
+    def __init__(
+        self,
+        model: ServingGPTModel,
+        cache: KVCache,
+        attention: AttentionBackend,
+        *,
+        vocab_size: int,
+        device: torch.device,
+        rank: int,
+        world_size: int,
+        plan_group: dist.ProcessGroup | None,
+    ) -> None:
+        self._model = model
+        self._cache = cache
+        self._attention = attention
+        self._vocab_size = vocab_size
+        self._device = device
+        self._rank = rank
+        self._world_size = world_size
+        self._plan_group = plan_group
+
+    def execute(self, plan: StepPlan) -> Iterator[Tensor]:
+        """Run the step on this rank; yield logits of the wanted rows, at most MOST_LOGIT_ROWS at a time.
+
+        Each piece is (rows, vocab_size) float32 on rank 0 and (0, vocab_size) elsewhere. Every rank must exhaust the
+        iterator: gathering the shards is a collective.
+        """
+        step = build_input(plan, self._cache.block_size, self._device)
+        hidden = self._model.forward_packed(step.token_ids, step.metadata, self._cache, self._attention)
+        for rows in torch.split(step.logit_rows, MOST_LOGIT_ROWS):
+            yield self._gather_logits(self._model.compute_logits(hidden[rows]))
+
+    def _gather_logits(self, shard: Tensor) -> Tensor:
+        """Rank 0 gets the whole vocabulary. Rows of the padding are cut off, so no padded id can be sampled."""
+        if self._world_size == 1:
+            return shard[:, : self._vocab_size].float()
+        shards = [torch.empty_like(shard) for _ in range(self._world_size)] if self._rank == 0 else None
+        dist.gather(shard.contiguous(), shards, dst=0)
+        if shards is None:
+            return shard.new_empty((0, self._vocab_size), dtype=torch.float32)
+        return torch.cat(shards, dim=-1)[:, : self._vocab_size].float()
+
+    def broadcast_plan(self, plan: StepPlan | None) -> StepPlan:
+        """Rank 0 gives its plan, the others None; all get rank 0's. One broadcast for all but large prefills.
+
+        Raises RuntimeError when a rank is gone or silent for longer than the group's timeout.
+        """
+        if self._plan_group is None:
+            assert plan is not None, "a single rank makes its own plans"
+            return plan
+        head = np.zeros(_FIRST_BROADCAST, dtype=np.int32)
+        encoded = np.zeros(0, dtype=np.int32) if plan is None else plan.encode()
+        head[0] = len(encoded)
+        beginning = encoded[: _FIRST_BROADCAST - 1]
+        head[1 : 1 + len(beginning)] = beginning
+        self._broadcast(head)
+        length = int(head[0])
+        if length <= _FIRST_BROADCAST - 1:
+            return plan or StepPlan.decode(head[1:])
+        rest = encoded[_FIRST_BROADCAST - 1 :] if plan else np.zeros(length - _FIRST_BROADCAST + 1, dtype=np.int32)
+        self._broadcast(rest)
+        return plan or StepPlan.decode(np.concatenate((head[1:], rest)))
+
+    def _broadcast(self, array: Int32Array) -> None:
+        dist.broadcast(torch.from_numpy(array), src=0, group=self._plan_group)
+
+
+def follow(runner: ModelRunner) -> None:
+    """What ranks other than 0 do: execute rank 0's plans until it says stop."""
+    while True:
+        plan = runner.broadcast_plan(None)
+        if plan.kind == StepKind.STOP:
+            return
+        if plan.kind == StepKind.RUN:
+            for _ in runner.execute(plan):
+                pass

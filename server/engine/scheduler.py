@@ -1,0 +1,232 @@
+"""Decides, once per step, which sequences advance by how many tokens, and keeps their blocks.
+
+Order within a step: running sequences first, decode before prefill, then waiting ones by priority and arrival. A
+prompt longer than what is left of the token budget is computed in chunks over several steps. When blocks run out, the
+running sequence that is last in order gives its blocks back and starts over later (preemption by recompute; what it
+had computed often still lies in the prefix cache).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from server.engine.block_pool import BlockHash, BlockPool
+from server.engine.sequence import Sequence
+
+# Bounds the work of one step when many waiting sequences share a beginning that is just being computed.
+_MOST_PASSED_OVER = 64
+
+
+@dataclass(frozen=True)
+class SchedulerLimits:
+    """max_batched_tokens and max_running_requests bound one step; max_model_len one sequence.
+
+    max_model_len must fit in the pool, so that a sequence which runs alone can always go on.
+    """
+
+    max_batched_tokens: int
+    max_running_requests: int
+    max_model_len: int
+    block_size: int
+    prefix_caching: bool = True
+
+
+@dataclass(frozen=True)
+class ScheduledSequence:
+    """num_new tokens of `sequence`, from its num_computed on. samples: they are all it has, so a token follows."""
+
+    sequence: Sequence
+    num_new: int
+    samples: bool
+
+
+@dataclass
+class SchedulerCounters:
+    """Totals since start."""
+
+    preemptions: int = 0
+    split_prefills: int = 0
+    cached_tokens: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    finished: int = 0
+    aborted: int = 0
+
+
+class Scheduler:
+    """Waiting and running sequences over one block pool. Pure bookkeeping: no tensors, no clock."""
+
+    def __init__(self, limits: SchedulerLimits, pool: BlockPool) -> None:
+        assert limits.max_model_len <= pool.num_blocks * limits.block_size
+        self.limits = limits
+        self.pool = pool
+        self.running: list[Sequence] = []
+        self.counters = SchedulerCounters()
+        self._waiting: list[Sequence] = []  # sorted by order
+        self._by_id: dict[str, Sequence] = {}
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running or self._waiting)
+
+    def refusal(self, sequence: Sequence) -> str | None:
+        """Why this sequence could never run, or None."""
+        most = self.limits.max_model_len - 1
+        if not 0 < sequence.num_prompt_tokens <= most:
+            return f"the prompt has {sequence.num_prompt_tokens} tokens, this server takes 1 to {most}"
+        if sequence.request_id in self._by_id:
+            return f"request id {sequence.request_id!r} is already in use"
+        return None
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence that `refusal` has nothing against."""
+        self._by_id[sequence.request_id] = sequence
+        bisect.insort(self._waiting, sequence, key=lambda waiting: waiting.order)
+        self.counters.prompt_tokens += sequence.num_prompt_tokens
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget sequences and free their blocks at once; unknown ids are ignored."""
+        for request_id in request_ids:
+            sequence = self._by_id.get(request_id)
+            if sequence is not None:
+                self._remove(sequence)
+                self.counters.aborted += 1
+
+    def finish(self, sequence: Sequence) -> None:
+        """A sequence is complete, or given up."""
+        self._remove(sequence)
+        self.counters.finished += 1
+
+    def schedule(self) -> list[ScheduledSequence]:
+        """The next step's work, decode first. Blocks for it are allocated. Empty only when nothing can run."""
+        step = _Step(budget=self.limits.max_batched_tokens)
+        self.running.sort(key=lambda sequence: sequence.order)
+        decoding = [sequence for sequence in self.running if sequence.num_uncomputed == 1]
+        prefilling = [sequence for sequence in self.running if sequence.num_uncomputed > 1]
+        for sequence in (*decoding, *prefilling):
+            if sequence.is_running:  # a preemption may have stopped it since
+                self._advance(sequence, step)
+        self._admit(step)
+        return step.scheduled
+
+    def computed(self, scheduled: ScheduledSequence) -> None:
+        """The step ran: the tokens have keys and values now, and full blocks become findable."""
+        sequence = scheduled.sequence
+        first = sequence.num_computed // self.limits.block_size
+        sequence.num_computed += scheduled.num_new
+        if self.limits.prefix_caching:
+            hashes = sequence.block_hashes()
+            for index in range(first, sequence.num_computed // self.limits.block_size):
+                self.pool.remember(sequence.blocks[index], hashes[index])
+
+    def _advance(self, sequence: Sequence, step: _Step) -> None:
+        """Schedule a running sequence's next tokens, making room by preemption if need be."""
+        num_new = min(sequence.num_uncomputed, step.budget)
+        if num_new == 0:
+            return
+        needed = sequence.num_blocks_for(sequence.num_computed + num_new)
+        while not self.pool.can_allocate(needed):
+            victim = self._victim(step)
+            self._preempt(victim)
+            if victim is sequence:
+                return
+        sequence.blocks += self.pool.allocate(needed)
+        self._take(sequence, num_new, step)
+
+    def _victim(self, step: _Step) -> Sequence:
+        """The running sequence that is last in order and has no work in this step yet."""
+        taken = {scheduled.sequence.request_id for scheduled in step.scheduled}
+        return max((sequence for sequence in self.running if sequence.request_id not in taken), key=lambda s: s.order)
+
+    def _preempt(self, victim: Sequence) -> None:
+        self.running.remove(victim)
+        victim.is_running = False
+        self.pool.release(victim.blocks)
+        victim.reset_for_recompute()
+        bisect.insort(self._waiting, victim, key=lambda waiting: waiting.order)
+        self.counters.preemptions += 1
+
+    def _admit(self, step: _Step) -> None:
+        """Start waiting sequences in order while there are budget, places and blocks."""
+        index = 0  # of the first waiting sequence that is not passed over in this step
+        while step.budget > 0 and len(self.running) < self.limits.max_running_requests:
+            if index >= min(len(self._waiting), _MOST_PASSED_OVER):
+                return
+            sequence = self._waiting[index]
+            cached = self._cached_blocks(sequence)
+            if self._is_being_computed(sequence, len(cached), step):
+                index += 1  # its beginning is computed in this very step: next step it comes for free
+                continue
+            # All of it must fit, not just the first chunk: a half-computed prompt that waits for blocks blocks others.
+            needed = sequence.num_blocks_for(sequence.num_tokens + 1) - len(cached)
+            if not self.pool.can_allocate(needed + self.pool.num_free_among(cached)):
+                return
+            del self._waiting[index]
+            self._start(sequence, cached, step)
+
+    def _start(self, sequence: Sequence, cached: list[int], step: _Step) -> None:
+        self.pool.hold(cached)
+        sequence.blocks = list(cached)
+        sequence.num_computed = len(cached) * self.limits.block_size
+        if sequence.num_preemptions == 0:
+            sequence.num_cached = sequence.num_computed
+            self.counters.cached_tokens += sequence.num_computed
+        self.running.append(sequence)
+        sequence.is_running = True
+        num_new = min(sequence.num_uncomputed, step.budget)
+        sequence.blocks += self.pool.allocate(sequence.num_blocks_for(sequence.num_computed + num_new))
+        self._take(sequence, num_new, step)
+
+    def _take(self, sequence: Sequence, num_new: int, step: _Step) -> None:
+        is_whole = num_new == sequence.num_uncomputed
+        step.scheduled.append(ScheduledSequence(sequence, num_new, samples=is_whole))
+        step.budget -= num_new
+        if not is_whole:
+            self.counters.split_prefills += 1
+        if num_new > 1 and self.limits.prefix_caching:
+            size = self.limits.block_size
+            done = sequence.num_computed
+            step.hashes_computed.update(sequence.block_hashes()[done // size : (done + num_new) // size])
+
+    def _cached_blocks(self, sequence: Sequence) -> list[int]:
+        """Blocks that already hold this sequence's beginning; at least one token is left to compute.
+
+        A prompt position whose log-probabilities are wanted must be computed, cached or not.
+        """
+        if not self.limits.prefix_caching:
+            return []
+        usable = sequence.num_tokens - 1
+        if sequence.wants_prompt_logprobs:
+            usable = min(usable, max(0, sequence.params.prompt_logprobs_start - 1))
+        return self.pool.match(sequence.block_hashes()[: usable // self.limits.block_size])
+
+    def _is_being_computed(self, sequence: Sequence, num_cached_blocks: int, step: _Step) -> bool:
+        hashes = sequence.block_hashes()
+        return (
+            self.limits.prefix_caching
+            and not sequence.wants_prompt_logprobs
+            and num_cached_blocks < min(len(hashes), (sequence.num_tokens - 1) // self.limits.block_size)
+            and hashes[num_cached_blocks] in step.hashes_computed
+        )
+
+    def _remove(self, sequence: Sequence) -> None:
+        del self._by_id[sequence.request_id]
+        (self.running if sequence.is_running else self._waiting).remove(sequence)
+        sequence.is_running = False
+        self.pool.release(sequence.blocks)
+        sequence.blocks = []
+
+
+@dataclass
+class _Step:
+    """One step while it is put together."""
+
+    budget: int
+    scheduled: list[ScheduledSequence] = field(default_factory=list)
+    hashes_computed: set[BlockHash] = field(default_factory=set)

@@ -1,0 +1,106 @@
+"""A request while the engine works on it."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+
+from server.engine.block_pool import BlockHash
+from server.request import EngineRequest, FinishReason, RequestOutput, SamplingParams, TokenLogprob
+
+
+class Sequence:
+    """Tokens, KV blocks and progress of one request.
+
+    token_ids: prompt, then generated tokens. num_computed: how many of them have keys and values in `blocks`.
+    The last token of a decoding sequence is sampled but not yet computed.
+    """
+
+    def __init__(self, request: EngineRequest, block_size: int) -> None:
+        self.request = request
+        self.request_id: str = request.request_id
+        self.params: SamplingParams = request.params
+        self.token_ids: list[int] = list(request.prompt_token_ids)
+        self.num_prompt_tokens = len(self.token_ids)
+        self.num_computed = 0
+        self.num_cached = 0
+        self.is_running = False
+        self.blocks: list[int] = []
+        self.num_preemptions = 0
+        self.first_scheduled_time: float | None = None
+        self.first_token_time: float | None = None
+        self.prompt_logprobs: list[TokenLogprob | None] = []
+        self._block_size = block_size
+        self._hashes: list[BlockHash] = []
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def num_uncomputed(self) -> int:
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Smaller runs first: priority, then arrival; the id makes the order total."""
+        return (self.request.priority, self.request.arrival_time, self.request_id)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        """Whether log-probabilities of the prompt are asked for and not yet complete (a first token completes them)."""
+        return self.params.prompt_logprobs is not None and self.num_output_tokens == 0
+
+    def num_blocks_for(self, num_tokens: int) -> int:
+        """Blocks to add so that num_tokens tokens have a place."""
+        return max(0, -(-num_tokens // self._block_size) - len(self.blocks))
+
+    def block_hashes(self) -> list[BlockHash]:
+        """A hash per full block of tokens, each chained to all before it."""
+        size = self._block_size
+        for index in range(len(self._hashes), len(self.token_ids) // size):
+            digest = hashlib.blake2b(self._hashes[-1] if self._hashes else b"", digest_size=16)
+            digest.update(array("q", self.token_ids[index * size : (index + 1) * size]).tobytes())
+            self._hashes.append(digest.digest())
+        return self._hashes
+
+    def reset_for_recompute(self) -> None:
+        """Forget computed keys and values (the blocks are given back by the caller); tokens stay."""
+        if self.wants_prompt_logprobs:
+            self.prompt_logprobs = []
+        self.blocks = []
+        self.num_computed = 0
+        self.num_preemptions += 1
+
+    def stop_reason(self, max_model_len: int) -> tuple[FinishReason, int | None] | None:
+        """Why generation ends after the newest token, with the stop token if that is why."""
+        newest = self.token_ids[-1]
+        if self.num_output_tokens >= self.params.min_new_tokens and newest in self.params.stop_token_ids:
+            return "stop", newest
+        if self.num_output_tokens >= self.params.max_new_tokens or self.num_tokens >= max_model_len:
+            return "length", None
+        return None
+
+
+class SampledToken:
+    """What the sampler chose for one sequence; error says why nothing could be chosen."""
+
+    __slots__ = ("error", "logprob", "token_id")
+
+    def __init__(self, token_id: int, logprob: TokenLogprob | None = None, error: str | None = None) -> None:
+        self.token_id = token_id
+        self.logprob = logprob
+        self.error = error
+
+
+def failed_output(request_id: str, reason: str) -> RequestOutput:
+    """The answer to a request that the engine gives up."""
+    return RequestOutput(request_id=request_id, finish_reason="error", error=reason)
