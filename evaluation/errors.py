@@ -1,0 +1,69 @@
+"""Every error the client raises on purpose, and the exit status each ends with.
+
+EvaluationError
+├── SetupError                 nothing was asked: usage, data, server or run directory (exit status 2)
+│   ├── DatasetError           the data file or the prompt template cannot be used
+│   ├── PreflightError         the server is down, or is not one that this data can be asked
+│   └── RunDirectoryError      the run directory cannot be used
+│       └── MixedRunError      it holds another model's, data set's or parameters' answers
+└── RunAbortedError            stopped half way; the log is consistent and the run resumes (exit status 1)
+    ├── ServerLostError        the server did not come back in time
+    ├── AuthenticationError    the server refuses this client
+    └── LogWriteError          an outcome could not be written (disk full)
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitStatus(IntEnum):
+    """What the command returns to the shell."""
+
+    COMPLETE = 0
+    INCOMPLETE = 1
+    SETUP = 2
+
+
+class EvaluationError(Exception):
+    """Root of the tree; `exit_status` is what the command returns."""
+
+    exit_status = ExitStatus.SETUP
+
+
+class SetupError(EvaluationError):
+    """The run cannot start; the message says what to change."""
+
+
+class DatasetError(SetupError):
+    """The data file as a whole is unusable. A single bad row is a `client_data` outcome instead."""
+
+
+class PreflightError(SetupError):
+    """The server does not answer, or cannot be asked this data."""
+
+
+class RunDirectoryError(SetupError):
+    """The run directory is missing, foreign or damaged."""
+
+
+class MixedRunError(RunDirectoryError):
+    """The run directory belongs to another model, data set, prompt or sampling parameters."""
+
+
+class RunAbortedError(EvaluationError):
+    """The run stopped before its end; the same command resumes it."""
+
+    exit_status = ExitStatus.INCOMPLETE
+
+
+class ServerLostError(RunAbortedError):
+    """The server stayed unreachable or not ready for longer than allowed."""
+
+
+class AuthenticationError(RunAbortedError):
+    """401 or 403: every further request would fail the same way."""
+
+
+class LogWriteError(RunAbortedError):
+    """The log cannot be written; going on would lose answers."""

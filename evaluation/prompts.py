@@ -1,0 +1,110 @@
+"""From a row to what the model is asked: chat messages, or a raw text to continue.
+
+A multiple-choice row becomes hint, question, options and one sentence that asks for the letter; any other row of a
+table is asked as it stands. A Jinja template given by the user replaces the text of the user's message.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from evaluation.canonical import well_formed
+from evaluation.datasets import Image, Item
+from evaluation.errors import DatasetError
+
+LETTER_REQUEST = "Reply with the letter of the correct option only."
+
+type Renderer = Callable[[Item], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedPrompt:
+    """What is asked. endpoint: "chat" sends `messages`, "generate" sends `text`.
+
+    images: shown at the head of the last message, before its text.
+    """
+
+    endpoint: Literal["chat", "generate"]
+    messages: tuple[dict[str, str], ...] = ()
+    text: str = ""
+    images: tuple[Image, ...] = ()
+
+    def content_with_digests(self) -> dict[str, Any]:
+        """Everything the answer depends on, with digests in the place of image bytes."""
+        return {
+            "messages": list(self.messages),
+            "text": self.text,
+            "images": [{"sha256": image.sha256, "transform": "none"} for image in self.images],
+        }
+
+    def chat_messages(self) -> list[dict[str, Any]]:
+        """Messages in OpenAI's shape, images as `data:` URLs."""
+        messages: list[dict[str, Any]] = [dict(message) for message in self.messages]
+        if self.images:
+            parts: list[dict[str, Any]] = [_image_part(image) for image in self.images]
+            text = messages[-1]["content"]
+            messages[-1]["content"] = [*parts, {"type": "text", "text": text}] if text else parts
+        return messages
+
+
+def render(item: Item, renderer: Renderer) -> RenderedPrompt:
+    """The prompt of a good row; ValueError when the row lacks what the renderer needs."""
+    if item.raw_prompt is not None and renderer is default_text:
+        return RenderedPrompt(endpoint="generate", text=item.raw_prompt)
+    if item.messages is not None:
+        return RenderedPrompt(endpoint="chat", messages=item.messages)
+    message = {"role": "user", "content": renderer(item)}
+    return RenderedPrompt(endpoint="chat", messages=(message,), images=item.images)
+
+
+def default_text(item: Item) -> str:
+    """Hint, question, options and the request for a letter, each only where the row has it."""
+    if not item.options:
+        return item.question
+    lines = [f"Hint: {item.hint}"] if item.hint.strip() else []
+    lines += [f"Question: {item.question}", "Options:"]
+    lines += [f"{letter}. {text}" for letter, text in item.options.items()]
+    return "\n".join([*lines, LETTER_REQUEST])
+
+
+def template_text(source: str, name: str) -> Renderer:
+    """Renderer from a Jinja template with the variables question, hint, options (letter to text) and row (columns).
+
+    DatasetError for a template that does not parse. The template runs in Jinja's sandbox.
+    """
+    environment = ImmutableSandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=False)
+    try:
+        template = environment.from_string(source)
+    except jinja2.TemplateSyntaxError as error:
+        raise DatasetError(f"{name}, line {error.lineno}: {error.message}") from None
+
+    def text(item: Item) -> str:
+        variables = {"question": item.question, "hint": item.hint, "options": item.options, "row": item.columns}
+        try:
+            return well_formed(template.render(variables))
+        # A template may raise anything Python can (a division by zero, a missing attribute): the row is to blame,
+        # or the template, and the user reads which in either case.
+        except Exception as error:
+            raise ValueError(f"the prompt template fails on this row: {error}") from None
+
+    return text
+
+
+def load_template(path: Path) -> str:
+    """Text of a template file; DatasetError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path}: cannot read the prompt template: {error}") from None
+
+
+def _image_part(image: Image) -> dict[str, Any]:
+    url = f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}

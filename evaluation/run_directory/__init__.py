@@ -1,0 +1,10 @@
+"""The run directory: append-only truth, from which everything else can be made again.
+
+RUN/manifest.json              which model, data, prompts and parameters this run belongs to
+RUN/dataset/<digest>.jsonl     the selected rows without images, so that scores and exports need no other file
+RUN/log/<writer>.jsonl         the truth: one line per final outcome, one file per client process
+RUN/scores/<scorer>.jsonl      per row, made from the log
+RUN/summary.json               made from the log
+RUN/export/results.tsv         made from the log
+RUN/superseded/<n>/            earlier contents, moved aside by --new-run
+"""

@@ -1,0 +1,46 @@
+"""Files that are either whole or absent, also after a power cut."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Create or replace `path`."""
+    temporary = _write_temporary(path, data)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def create_exclusive(path: Path, data: bytes) -> bool:
+    """Create `path`; False when it exists already, whoever created it."""
+    temporary = _write_temporary(path, data)
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    sync_directory(path.parent)
+    return True
+
+
+def sync_directory(path: Path) -> None:
+    """Make a new name in `path` durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_temporary(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+    with temporary.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary

@@ -1,0 +1,1 @@
+"""Asking the server: payloads and replies, failures by kind, retries, waiting for a restart."""

@@ -1,0 +1,49 @@
+"""What one request can come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evaluation.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """A reply that was understood. status: answered, or a failure that asking again would not change (EMPTY, ...)."""
+
+    status: Status
+    text: str
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """No usable reply. retry_after: seconds the server asked to wait, None when it did not say."""
+
+    status: Status
+    message: str
+    http_status: int | None = None
+    retry_after: float | None = None
+
+
+type Reply = Completion | Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The final reply to an item.
+
+    attempts: requests sent. failed: the replies of the earlier ones, status to number. started_at and finished_at:
+    seconds since the epoch, first request to final reply. seconds: duration of the last request. request_id: the last
+    request's.
+    """
+
+    reply: Reply
+    attempts: int
+    failed: dict[str, int]
+    started_at: float
+    finished_at: float
+    seconds: float
+    request_id: str

@@ -1,0 +1,88 @@
+"""A stub server in its own process, data files, and the client as a process where it is to be killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STUB = Path(__file__).with_name("stub_server.py")
+
+
+@dataclass(frozen=True)
+class StubServer:
+    url: str
+    journal: Path
+    process: subprocess.Popen[str]
+
+    def asked(self) -> list[dict[str, Any]]:
+        """Every request so far, {path, question, body}, in order of arrival."""
+        if not self.journal.exists():
+            return []
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
+
+
+type StartStub = Callable[..., StubServer]
+
+
+@pytest.fixture
+def start_stub(tmp_path: Path) -> Iterator[StartStub]:
+    """Starts stub servers; keywords are those that `stub_server.Stub` reads."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(**config: Any) -> StubServer:
+        folder = tmp_path / f"stub{len(processes)}"
+        folder.mkdir()
+        journal, file = folder / "journal.jsonl", folder / "config.json"
+        file.write_text(json.dumps({**config, "journal": str(journal)}))
+        process = subprocess.Popen([sys.executable, str(STUB), str(file)], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        return StubServer(f"http://127.0.0.1:{port}", journal, process)
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def mcq_rows(count: int) -> list[dict[str, Any]]:
+    """Multiple-choice rows of a JSONL file."""
+    return [
+        {
+            "id": f"q{number}",
+            "question": f"What is {number} plus one?",
+            "choices": [str(number + offset) for offset in (1, 2, 3, 4)],
+            "answer": "ABCD"[number % 4],
+            "category": "sums" if number % 2 else "even sums",
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
+    """Writes rows (dictionaries, or raw lines) to a JSONL file."""
+
+    def write(rows: list[dict[str, Any] | str], name: str = "data.jsonl") -> Path:
+        path = tmp_path / name
+        lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def mcq_file(write_jsonl: Callable[..., Path]) -> Callable[[int], Path]:
+    """Writes a JSONL file with so many multiple-choice rows."""
+    return lambda count: write_jsonl(mcq_rows(count), f"mcq{count}.jsonl")
