@@ -8,6 +8,7 @@ late messages cannot reach a live one.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zmq
@@ -127,7 +128,7 @@ def address(socket_file: Path) -> str:
     return f"ipc://{socket_file}"
 
 
-def configure(socket: zmq.Socket[bytes]) -> None:
+def configure(socket: zmq.Socket[Any]) -> None:
     """Unlimited queues (the frontend bounds what is in flight) and no lingering at exit."""
     socket.set_hwm(0)
     socket.linger = 0

@@ -1,105 +1,34 @@
-"""A rank's main: join the group, build the model, then lead (rank 0) or follow.
+"""A rank's main program, run by torchrun: `... -m server.engine.worker --document FILE --socket FILE`.
 
-Run by torchrun: `python -m torch.distributed.run ... -m server.engine.worker --document FILE --socket FILE`.
+It binds itself to its parent before the slow imports, so that a rank cannot be orphaned while it loads.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
-import psutil
-import torch
-import torch.distributed as dist
-import zmq
-
-from model_providers.errors import ModelProviderError
-from model_providers.parallel import broadcast_bytes, gather_pids, join_world, shutdown_parallel
-from server.config import ResolvedDocument
-from server.engine.build import BuiltRank, build_rank
-from server.engine.leader import Leader
-from server.engine.model_runner import follow
-from server.engine.warmup import warm_up
-from server.errors import ConfigurationError
-from server.ipc import EngineFailed, EngineReady, address, configure, encode
+from model_providers.notices import silence_upstream_notices
 from server.process_lifetime import die_with_parent
-
-logger = logging.getLogger(__name__)
 
 
 def main(document_path: Path | None, socket_path: Path | None) -> int:
-    """Run this rank until it is told to stop. Rank 0 needs both paths; the others get the document from it."""
+    """Run this rank until it is told to stop -> the exit status. Ranks other than 0 may pass None."""
     die_with_parent()
-    rss_after_imports = _resident_bytes()
-    join_world()
-    rank = dist.get_rank()
-    data = document_path.read_bytes() if rank == 0 and document_path is not None else None
-    document = ResolvedDocument.from_json(broadcast_bytes(data))
-    logging.basicConfig(
-        level=str(document.values["log_level"]).upper(), format=f"%(asctime)s %(levelname)s [rank {rank}] %(message)s"
-    )
-    torch.set_num_threads(document.values["threads"])
-    rank_pids = gather_pids()
-    socket = _connect(socket_path) if rank == 0 else None
-    try:
-        built = build_rank(document)
-        warm_up(built)
-        if socket is None:
-            follow(built.runner)
-        else:
-            socket.send(encode(_ready(built, rank_pids, rss_after_imports)))
-            Leader(built.engine, socket).run()
-    except (ModelProviderError, ConfigurationError) as error:
-        return _fail(socket, str(error))
-    except Exception as error:  # whatever ends this rank must be said to the clients that wait for it
-        logger.exception("rank %d failed", rank)
-        return _fail(socket, f"rank {rank}: {type(error).__name__}: {error}")
-    shutdown_parallel()
-    return 0
+    silence_upstream_notices()
+    from server.engine.rank import run_rank
+
+    return run_rank(document_path, socket_path)
 
 
-def _connect(socket_path: Path | None) -> zmq.Socket[bytes]:
-    assert socket_path is not None, "rank 0 needs --socket"
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-    configure(socket)
-    socket.connect(address(socket_path))
-    return socket
-
-
-def _ready(built: BuiltRank, rank_pids: list[int], rss_after_imports: int) -> EngineReady:
-    return EngineReady(
-        limits=built.limits,
-        rank_pids=rank_pids,
-        weights_bytes_per_rank=built.weights_bytes,
-        kv_cache_bytes_per_rank=built.kv_cache_bytes,
-        load_seconds=built.load_seconds,
-        rss_after_imports_bytes=rss_after_imports,
-        rss_ready_bytes=_resident_bytes(),
-    )
-
-
-def _fail(socket: zmq.Socket[bytes] | None, reason: str) -> int:
-    print(f"megaserve: {reason}", file=sys.stderr, flush=True)
-    if socket is not None:
-        socket.linger = 1000  # milliseconds; the message should still get out
-        socket.send(encode(EngineFailed(reason)))
-        socket.close()
-    return 1
-
-
-def _resident_bytes() -> int:
-    return int(psutil.Process().memory_info().rss)
-
-
-def _parse(argv: list[str] | None) -> argparse.Namespace:
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="One rank of a megaserve engine; started by `megaserve serve`.")
     parser.add_argument("--document", type=Path, required=True, help="resolved arguments, as JSON")
     parser.add_argument("--socket", type=Path, required=True, help="unix socket of the HTTP process")
-    return parser.parse_args(argv)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    arguments = _parse(None)
+    arguments = _parse()
     sys.exit(main(arguments.document, arguments.socket))

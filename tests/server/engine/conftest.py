@@ -43,17 +43,19 @@ def mixed_workload() -> Workload:
 
 
 @pytest.fixture(scope="session")
-def hugging_face_greedy(smollm2_hf: PreTrainedModel) -> Callable[[list[int], list[int]], list[int]]:
-    """(prompt, tokens) -> what Hugging Face would have chosen in place of each token, given those before it.
+def greedy_choices() -> Callable[..., list[int]]:
+    """(model, prompt, tokens, vocab_size) -> what a Hugging Face model would choose in place of each of `tokens`.
 
-    Equal to `tokens` exactly if greedy generation, one prompt by itself, gives these tokens; one forward pass instead
-    of one per token.
+    Given those before it, and among ids below vocab_size. Equal to `tokens` exactly if greedy generation, one prompt by
+    itself, gives these tokens; one forward pass instead of one per token.
     """
 
     @torch.inference_mode()
-    def choose(prompt: list[int], tokens: list[int]) -> list[int]:
-        logits = smollm2_hf(input_ids=torch.tensor([prompt + tokens[:-1]]), logits_to_keep=len(tokens)).logits
-        chosen: list[int] = logits[0].argmax(-1).tolist()
+    def choose(
+        model: PreTrainedModel, prompt: list[int], tokens: list[int], vocab_size: int | None = None
+    ) -> list[int]:
+        logits = model(input_ids=torch.tensor([prompt + tokens[:-1]]), logits_to_keep=len(tokens)).logits
+        chosen: list[int] = logits[0, :, :vocab_size].argmax(-1).tolist()
         return chosen
 
     return choose

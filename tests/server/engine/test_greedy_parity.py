@@ -6,6 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from model_providers.checkpoint.hf.convert import convert
+from model_providers.checkpoint.import_command import import_hf
+from model_providers.checkpoint.save import save_legacy_torch
 
 
 # 20 blocks of 16 tokens hold a fraction of what the workload wants at once; 48 tokens a step split its long prompts.
@@ -14,7 +22,8 @@ def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     run_engine: Any,
     smollm2_checkpoint: Path,
     mixed_workload: Any,
-    hugging_face_greedy: Any,
+    smollm2_hf: Any,
+    greedy_choices: Any,
     ranks: int,
     kv_cache_gb: str,
 ) -> None:
@@ -23,9 +32,75 @@ def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     for item in mixed_workload:
         tokens = result["tokens"][item["id"]]
         assert len(tokens) == item["max_new_tokens"]
-        assert hugging_face_greedy(item["prompt"], tokens) == tokens
+        assert greedy_choices(smollm2_hf, item["prompt"], tokens) == tokens
     stats = result["stats"]
     assert stats["total_preemptions"] > 0
     assert stats["total_cached_tokens"] > 0
     assert stats["total_split_prefills"] > 0
     assert stats["num_free_blocks"] == stats["num_blocks"]
+
+
+# The tokenizer knows 131 ids; the checkpoint has one row more, as training's padding would add.
+_VOCABULARY = 131
+
+
+@pytest.fixture(scope="module")
+def padded_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Path]:
+    """A random Llama whose padding row beats every real one, and the directory it was saved to."""
+    directory = tmp_path_factory.mktemp("padded")
+    torch.manual_seed(5)
+    config = LlamaConfig(
+        vocab_size=_VOCABULARY + 1,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+    )
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        model.lm_head.weight[-1] = 50 * model.lm_head.weight[:-1].mean(0)
+        model.lm_head.weight[-1, 0] = 40.0
+    model.save_pretrained(directory)
+    words = {f"w{index}": index for index in range(_VOCABULARY)}
+    Tokenizer(WordLevel(words, unk_token="w0")).save(str(directory / "tokenizer.json"))
+    return model, directory
+
+
+@pytest.mark.parametrize(("layout", "ranks"), [("torch_dist", 2), ("legacy of 4 ranks", 2)])
+def test_another_tensor_parallel_size_gives_the_same_tokens_and_no_padding(
+    run_engine: Any,
+    greedy_choices: Any,
+    padded_model: tuple[PreTrainedModel, Path],
+    tmp_path: Path,
+    layout: str,
+    ranks: int,
+) -> None:
+    model, source = padded_model
+    checkpoint = tmp_path / "megatron"
+    if layout == "torch_dist":
+        import_hf(source, checkpoint)
+    else:
+        state_dict, args = convert(source)
+        save_legacy_torch(checkpoint, state_dict=state_dict, args=args, tensor_model_parallel_size=4)
+        (checkpoint / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
+    generator = torch.Generator().manual_seed(6)
+    lengths = (1, 2, 15, 16, 17, 40)
+    workload = [
+        {
+            "id": str(index),
+            "prompt": torch.randint(0, _VOCABULARY, (length,), generator=generator).tolist(),
+            "max_new_tokens": 20,
+            "arrival_step": index,
+        }
+        for index, length in enumerate(lengths)
+    ]
+    result = run_engine(checkpoint, workload, "--dtype", "fp32", "--kv-cache-gb", "0.01", ranks=ranks)
+    padding_would_win = False
+    for item in workload:
+        tokens = result["tokens"][item["id"]]
+        assert tokens == greedy_choices(model, item["prompt"], tokens, _VOCABULARY)
+        padding_would_win |= _VOCABULARY in greedy_choices(model, item["prompt"], tokens)
+    assert padding_would_win

@@ -1,0 +1,63 @@
+"""What a body may hold: the base of all request models, and the canonical /generate.
+
+Types only; ranges are the frontend's. A field that is null counts as not given. An unknown field is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from server.api.json_unions import IdsOrBatch, OneOrList, TextOrList, TokenIds
+
+
+class RequestBody(BaseModel):
+    """Strict: no number in a string, no float for an integer, no NaN, no unknown field."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+
+
+class SamplingBody(RequestBody):
+    """`sampling_params` of /generate. max_tokens is another name for max_new_tokens."""
+
+    max_new_tokens: int | None = None
+    max_tokens: int | None = None
+    min_new_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    stop: TextOrList[str] | None = None
+    stop_token_ids: TokenIds | None = None
+    ignore_eos: bool | None = None
+    n: int | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    skip_special_tokens: bool | None = None
+    include_stop_str_in_output: bool | None = None
+
+
+class GenerateBody(RequestBody):
+    """POST /generate."""
+
+    text: TextOrList[str] | None = None
+    input_ids: IdsOrBatch | None = None
+    image_data: Any = None
+    sampling_params: OneOrList[SamplingBody] | None = None
+    return_logprob: bool | None = None
+    logprob_start_len: int | None = None
+    top_logprobs_num: int | None = None
+    return_text_in_logprobs: bool | None = None
+    rid: TextOrList[str] | None = None
+    priority: int | None = None
+    stream: bool | None = None
+
+
+class AbortBody(RequestBody):
+    """POST /abort_request."""
+
+    rid: Annotated[str, Field(min_length=1)]

@@ -1,0 +1,131 @@
+"""Text to token ids and back, without torch: one Hugging Face fast tokenizer and the rules for text from outside.
+
+Text that a user wrote never becomes a control token. Control tokens are the tokenizer's special tokens and the other
+added tokens that its chat template writes (`<tool_call>`); a literal `<|im_end|>` in a prompt or in a message is
+tokenised as the characters it consists of. A client that wants control tokens in a prompt sends token ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from server.errors import ConfigurationError, RequestError
+
+
+class PromptTokenizer:
+    """The served model's tokenizer.
+
+    eos_token_ids: the tokens that end a sequence (the tokenizer's own, and `generation_config.json`'s beside it).
+    special_token_ids: tokens that are not text. backend: the tokenizers library's object, for detokenising.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_token_ids: Sequence[int] = ()) -> None:
+        self._chat = tokenizer
+        self.backend: Tokenizer = tokenizer.backend_tokenizer
+        self._plain = _plain_text_tokenizer(self.backend, tokenizer.chat_template)
+        self.special_token_ids = frozenset(tokenizer.all_special_ids) | frozenset(
+            token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special
+        )
+        own_eos = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+        self.eos_token_ids = tuple(dict.fromkeys((*own_eos, *eos_token_ids)))
+
+    @classmethod
+    def load(cls, path: Path, chat_template: Path | None = None) -> PromptTokenizer:
+        """Read a directory that holds `tokenizer.json`, or such a file.
+
+        chat_template: a Jinja file to use in place of the tokenizer's own. Raises ConfigurationError naming the file.
+        """
+        file = path / "tokenizer.json" if path.is_dir() else path
+        directory = file.parent
+        if not file.is_file():
+            raise ConfigurationError(
+                f"{file}: no such file. Point --tokenizer-model at a directory with a tokenizer.json "
+                "(save_pretrained of a Hugging Face fast tokenizer writes one)."
+            )
+        try:
+            if file.name == "tokenizer.json":  # the files beside it, such as the chat template, belong to it
+                tokenizer = PreTrainedTokenizerFast.from_pretrained(str(directory), local_files_only=True)
+            else:
+                tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(file))
+        except Exception as error:  # the tokenizers library raises bare Exception for a damaged file
+            raise ConfigurationError(f"{file}: cannot read the tokenizer: {error}") from error
+        if chat_template is not None:
+            tokenizer.chat_template = _read_text(chat_template)
+        return cls(tokenizer, _generation_config_eos(directory))
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether `encode_chat` can work."""
+        return self._chat.chat_template is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of plain text, with the tokens that the tokenizer adds by itself (such as BOS)."""
+        return self._plain.encode(text).ids
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a whole sequence, control tokens included."""
+        return self.backend.decode(list(token_ids), skip_special_tokens=False)
+
+    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """Token ids of a conversation rendered by the chat template, ready for the assistant's answer.
+
+        The template's own control tokens become control tokens; those in the messages do not. Raises RequestError when
+        there is no template or the template refuses the conversation.
+        """
+        if not self.has_chat_template:
+            raise RequestError(
+                "this model has no chat template; use /v1/completions, or start the server with --chat-template FILE",
+                field="messages",
+            )
+        try:
+            token_ids = self._chat.apply_chat_template(
+                list(messages), add_generation_prompt=True, return_dict=False, sanitize_control_tokens=True
+            )
+        except (TemplateError, ValueError, TypeError) as error:
+            raise RequestError(f"the chat template refuses these messages: {error}", field="messages") from error
+        return list(token_ids)
+
+
+def _plain_text_tokenizer(backend: Tokenizer, chat_template: str | None) -> Tokenizer:
+    """A copy of `backend` that finds no control token in the text it is given.
+
+    `encode_special_tokens` makes the library treat special tokens as text; other added tokens that the chat template
+    writes are declared special in the copy so that they are covered too. Whitespace tokens stay what they are.
+    """
+    description = json.loads(backend.to_str())
+    for token in description["added_tokens"]:
+        content = token["content"]
+        if chat_template is not None and not content.isspace() and content in chat_template:
+            token["special"] = True
+    plain = Tokenizer.from_str(json.dumps(description))
+    plain.encode_special_tokens = True
+    plain.no_truncation()  # some files carry a training-time length limit; a prompt is never cut silently
+    plain.no_padding()
+    return plain
+
+
+def _generation_config_eos(directory: Path) -> tuple[int, ...]:
+    file = directory / "generation_config.json"
+    if not file.is_file():
+        return ()
+    try:
+        value = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+    except (ValueError, AttributeError) as error:
+        raise ConfigurationError(f"{file}: not a JSON object: {error}") from error
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _read_text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: cannot read the chat template: {error}") from error

@@ -1,0 +1,121 @@
+"""The HTTP process once its arguments are known: uvicorn, the supervisor, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from server.api.app import create_app
+from server.api.context import ServerContext
+from server.config import ResolvedDocument, ServerConfig
+from server.errors import EngineUnavailableError
+from server.frontend.engine_client import EngineClient
+from server.frontend.tokenizer import PromptTokenizer
+from server.launch_listener import url_of
+from server.supervisor import StartFailedError, StartGroup, Supervisor
+
+logger = logging.getLogger(__name__)
+
+_KEEP_ALIVE_SECONDS = 75
+_REPLIES_TIMEOUT = 2
+"""Seconds for replies to be written out after the last token."""
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: stopping in order means draining first, which is done here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_http(document: ResolvedDocument, listener: socket.socket, run_directory: Path, start_group: StartGroup) -> int:
+    """Serve until a signal or until the ranks cannot be started; the exit status. Raises ConfigurationError."""
+    config = ServerConfig.from_values(document.values)
+    tokenizer = load_tokenizer(document, config)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(document, config, tokenizer, listener, run_directory, start_group))
+
+
+def load_tokenizer(document: ResolvedDocument, config: ServerConfig) -> PromptTokenizer:
+    """The tokenizer that resolution found. Raises ConfigurationError."""
+    template = Path(config.chat_template) if config.chat_template is not None else None
+    return PromptTokenizer.load(Path(document.values["tokenizer_model"]), template)
+
+
+async def _serve(
+    document: ResolvedDocument,
+    config: ServerConfig,
+    tokenizer: PromptTokenizer,
+    listener: socket.socket,
+    run_directory: Path,
+    start_group: StartGroup,
+) -> int:
+    client = EngineClient(config.max_queued_requests, max_silence=config.progress_timeout / 2)
+    context = ServerContext(document, config, tokenizer, client)
+    server = HttpServer(_uvicorn_config(context))
+    supervisor = Supervisor(client, start_group, run_directory, config)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    supervising = asyncio.create_task(supervisor.run())
+    stopping = asyncio.create_task(stop.wait())
+    logger.info("answering on %s; the ranks are loading", url_of(listener))
+    await asyncio.wait({serving, supervising, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not supervising.done():
+        await _drain(client, config.drain_timeout)
+    supervisor.stop()
+    server.should_exit = True
+    _, outcome = await asyncio.gather(serving, supervising, return_exceptions=True)
+    client.terminate()
+    return _exit_status(outcome)
+
+
+def _uvicorn_config(context: ServerContext) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(context),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=context.config.log_level == "debug",
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_REPLIES_TIMEOUT,
+    )
+
+
+async def _drain(client: EngineClient, seconds: float) -> None:
+    """Refuse new requests, let running ones finish, and answer the rest with an error after `seconds`."""
+    client.start_draining()
+    logger.info("stopping: %d sequences get up to %g s to finish", client.num_in_flight, seconds)
+    await _until(lambda: client.num_in_flight == 0, seconds)
+    client.fail_pending(EngineUnavailableError("the server was stopped before this request was finished"))
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110  # polled once, at the end of the process's life
+                await asyncio.sleep(0.05)
+
+
+def _exit_status(outcome: BaseException | None) -> int:
+    if isinstance(outcome, StartFailedError):
+        logger.error("%s", outcome)
+        return 1
+    if outcome is not None:
+        logger.error("the supervisor failed", exc_info=outcome)
+        return 1
+    return 0
