@@ -67,7 +67,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
 
         The final norm is included. Equal on all ranks.
         """
-        residual = self._embed(token_ids, step.positions)
+        residual = self._embed(token_ids, step)
         angles = None if self._rotary_table is None else self._rotary_table.at(step.positions, residual.dtype)
         context = LayerContext(step, cache, attention, angles)
         update: Tensor | None = None
@@ -86,7 +86,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
             return linear(hidden, self.shared_embedding_or_output_weight())
         return cast(Tensor, self.output_layer.apply(hidden))
 
-    def _embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+    def _embed(self, token_ids: Tensor, step: StepMetadata) -> Tensor:
         words = self.embedding.word_embeddings
         group = words.tp_group
         if group.size() == 1:
@@ -97,8 +97,10 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
             hidden = embedding(local.masked_fill(elsewhere, 0), words.weight)
             hidden.masked_fill_(elsewhere[:, None], 0.0)
             dist.all_reduce(hidden, group=group)
+        if step.images is not None:
+            hidden.index_copy_(0, step.images.rows, step.images.embeddings)
         if self.embedding.add_position_embedding:
-            hidden = hidden + embedding(positions, self.embedding.position_embeddings.weight)
+            hidden = hidden + embedding(step.positions, self.embedding.position_embeddings.weight)
         return hidden
 
 

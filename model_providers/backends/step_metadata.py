@@ -44,11 +44,23 @@ class PrefillChunk:
 
 
 @dataclass(frozen=True)
+class ImageRows:
+    """Packed rows that are images, not words. rows: (R,) int64. embeddings: (R, hidden), what takes their place."""
+
+    rows: Tensor
+    embeddings: Tensor
+
+
+@dataclass(frozen=True)
 class StepMetadata:
-    """One step. positions, slot_mapping: (T,) int64. num_decode_rows: how many leading rows are decode."""
+    """One step. positions, slot_mapping: (T,) int64. num_decode_rows: how many leading rows are decode.
+
+    images: None when no row is part of an image. Token ids of image rows are ignored (but are valid ids).
+    """
 
     positions: Tensor
     slot_mapping: Tensor
     num_decode_rows: int
     decode_groups: list[DecodeGroup]
     prefill_chunks: list[PrefillChunk]
+    images: ImageRows | None = None

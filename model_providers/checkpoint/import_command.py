@@ -16,9 +16,9 @@ from model_providers.checkpoint.atomic_directory import atomic_directory
 from model_providers.checkpoint.hf.convert import DtypeChoice, OnProgress, convert
 from model_providers.checkpoint.hf.gguf import gguf_to_hf_directory
 from model_providers.checkpoint.hf.tokenizer_files import copy_tokenizer
-from model_providers.checkpoint.notices import silence_upstream_notices
 from model_providers.checkpoint.save import TRACKER_FILE, write_torch_dist
 from model_providers.errors import CheckpointError, ModelProviderError
+from model_providers.notices import silence_upstream_notices
 
 
 def import_hf(

