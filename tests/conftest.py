@@ -34,3 +34,48 @@ def smollm2_hf(smollm2_checkpoint: Path) -> PreTrainedModel:
     from model_providers.checkpoint.smollm2 import smollm2_hf_directory
 
     return AutoModelForCausalLM.from_pretrained(smollm2_hf_directory(), dtype=torch.float32).eval()
+
+
+@pytest.fixture(scope="session")
+def padded_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Path]:
+    """A tiny random Llama in Hugging Face's implementation, and the directory it was saved to with a tokenizer.
+
+    131 words; row 131 is padding, and its logit beats every real one. Heads (8, 4 of KV) divide among 2 and 4 ranks.
+    """
+    import torch
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    directory = tmp_path_factory.mktemp("padded")
+    torch.manual_seed(5)
+    config = LlamaConfig(
+        vocab_size=132,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=3,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        initializer_range=0.3,
+    )
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        model.lm_head.weight[-1] = 50 * model.lm_head.weight[:-1].mean(0)
+        model.lm_head.weight[-1, 0] = 40.0
+    model.save_pretrained(directory)
+    tokenizer = Tokenizer(WordLevel({f"w{index}": index for index in range(131)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.save(str(directory / "tokenizer.json"))
+    return model, directory
+
+
+@pytest.fixture(scope="session")
+def padded_checkpoint(padded_model: tuple[PreTrainedModel, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a Megatron checkpoint."""
+    from model_providers.checkpoint.import_command import import_hf
+
+    destination = tmp_path_factory.mktemp("megatron") / "padded"
+    import_hf(padded_model[1], destination)
+    return destination

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from model_providers.checkpoint.hf.convert import convert
 from model_providers.checkpoint.import_command import import_hf
@@ -40,33 +38,8 @@ def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     assert stats["num_free_blocks"] == stats["num_blocks"]
 
 
-# The tokenizer knows 131 ids; the checkpoint has one row more, as training's padding would add.
+# The tokenizer of `padded_model` knows 131 ids; the checkpoint has one row more, as training's padding would add.
 _VOCABULARY = 131
-
-
-@pytest.fixture(scope="module")
-def padded_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Path]:
-    """A random Llama whose padding row beats every real one, and the directory it was saved to."""
-    directory = tmp_path_factory.mktemp("padded")
-    torch.manual_seed(5)
-    config = LlamaConfig(
-        vocab_size=_VOCABULARY + 1,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        max_position_embeddings=256,
-        initializer_range=0.3,
-    )
-    model = LlamaForCausalLM(config).eval()
-    with torch.no_grad():
-        model.lm_head.weight[-1] = 50 * model.lm_head.weight[:-1].mean(0)
-        model.lm_head.weight[-1, 0] = 40.0
-    model.save_pretrained(directory)
-    words = {f"w{index}": index for index in range(_VOCABULARY)}
-    Tokenizer(WordLevel(words, unk_token="w0")).save(str(directory / "tokenizer.json"))
-    return model, directory
 
 
 @pytest.mark.parametrize(("layout", "ranks"), [("torch_dist", 2), ("legacy of 4 ranks", 2)])
