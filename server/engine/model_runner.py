@@ -39,7 +39,7 @@ class ModelRunner:
         world_size: int,
         plan_group: dist.ProcessGroup | None,
     ) -> None:
-        self._model = model
+        self.model = model
         self._cache = cache
         self._attention = attention
         self._vocab_size = vocab_size
@@ -55,9 +55,9 @@ class ModelRunner:
         iterator: gathering the shards is a collective.
         """
         step = build_input(plan, self._cache.block_size, self._device)
-        hidden = self._model.forward_packed(step.token_ids, step.metadata, self._cache, self._attention)
+        hidden = self.model.forward_packed(step.token_ids, step.metadata, self._cache, self._attention)
         for rows in torch.split(step.logit_rows, MOST_LOGIT_ROWS):
-            yield self._gather_logits(self._model.compute_logits(hidden[rows]))
+            yield self._gather_logits(self.model.compute_logits(hidden[rows]))
 
     def _gather_logits(self, shard: Tensor) -> Tensor:
         """Rank 0 gets the whole vocabulary. Rows of the padding are cut off, so no padded id can be sampled."""
