@@ -124,6 +124,10 @@ class EngineConfig(_FromValues):
         "Share of the memory free after loading to use as KV cache, all ranks of a machine together.",
     )
     prefix_caching: bool = setting(True, "Reuse KV blocks of equal prompt beginnings.")
+    image_cache_mb: float = setting(512.0, "Embeddings of images to keep for later questions, in MiB per rank.")
+    max_image_tokens_per_step: int = setting(
+        2048, "Image tokens to encode in one step, so that a burst of images does not hold up running requests."
+    )
     linear_backend: str = setting(
         "auto",
         "Linear layers: packed (oneDNN's blocked weight layout) or plain. auto: packed on a CPU.",

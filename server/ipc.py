@@ -79,6 +79,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     total_finished: int = 0
     total_aborted: int = 0
     last_step_seconds: float = 0.0
+    total_images_encoded: int = 0
+    total_image_cache_hits: int = 0
+    total_encoder_seconds: float = 0.0
 
 
 class StepOutputs(msgspec.Struct, tag=True, frozen=True):

@@ -47,10 +47,27 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         return self.temperature < 1e-5
 
 
+class EngineImage(msgspec.Struct, frozen=True, kw_only=True):
+    """One image in a prompt, as the vision encoder takes it.
+
+    digest: identifies pixels and plan; equal digests mean equal embeddings. first_token, num_tokens: the prompt
+    positions it fills (their token ids are placeholders). pixels_file: float32 numbers in C order, of `shape`: (tiles, 3,
+    height, width), or (patches, numbers per patch) with `grid` (rows, columns) at dynamic resolution. The file stays
+    until the request is over: an image may have to be encoded again.
+    """
+
+    digest: str
+    first_token: int
+    num_tokens: int
+    pixels_file: str
+    shape: tuple[int, ...]
+    grid: tuple[int, int] | None = None
+
+
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
-    priority: smaller runs first; equal priorities run in order of arrival.
+    priority: smaller runs first; equal priorities run in order of arrival. images: in the order of their positions.
     arrival_time: time.monotonic() seconds (one clock for all processes of a machine).
     """
 
@@ -59,6 +76,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     params: SamplingParams
     priority: int = 0
     arrival_time: float = 0.0
+    images: tuple[EngineImage, ...] = ()
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import torch
@@ -23,6 +23,8 @@ from model_providers.parallel import initialize_tensor_parallel
 from server.config import EngineConfig, ResolvedDocument
 from server.engine.block_pool import BlockPool
 from server.engine.engine import Engine
+from server.engine.image_cache import ImageCache
+from server.engine.image_runner import ImageRunner, SeesImages
 from server.engine.model_runner import ModelRunner
 from server.engine.scheduler import Scheduler, SchedulerLimits
 from server.errors import ConfigurationError
@@ -54,11 +56,13 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     engine_config = EngineConfig.from_values(document.values)
     model_config = model_config_of(document, engine_config)
     initialize_tensor_parallel(model_config.tensor_model_parallel_size, timeout_seconds=engine_config.rank_timeout)
-    model = get_model(document.kind == "vlm", model_config)
+    is_vlm = document.kind == "vlm"
+    model = get_model(is_vlm, model_config)
     _return_freed_memory()
     cache = _allocate_cache(model, model_config, engine_config)
     limits = _limits(model_config, engine_config, cache.num_blocks)
     world_size = dist.get_world_size()
+    plan_group = dist.group.WORLD if world_size > 1 else None
     runner = ModelRunner(
         model,
         cache,
@@ -67,7 +71,8 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
         device=model_config.device,
         rank=dist.get_rank(),
         world_size=world_size,
-        plan_group=dist.group.WORLD if world_size > 1 else None,
+        plan_group=plan_group,
+        images=ImageRunner(cast(SeesImages, model), model_config.device, plan_group) if is_vlm else None,
     )
     scheduler = Scheduler(
         SchedulerLimits(
@@ -78,6 +83,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
             prefix_caching=engine_config.prefix_caching,
         ),
         BlockPool(cache.num_blocks),
+        _image_cache(model, model_config, engine_config) if is_vlm else None,
     )
     return BuiltRank(
         runner=runner,
@@ -172,6 +178,14 @@ def _allocate_cache(model: ServingGPTModel, model_config: ModelConfig, engine_co
         head_dim=model.config.kv_channels,
         dtype=model_config.dtype,
         device=model_config.device,
+    )
+
+
+def _image_cache(model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig) -> ImageCache:
+    return ImageCache(
+        capacity_bytes=int(engine_config.image_cache_mb * 2**20),
+        bytes_per_token=model.config.hidden_size * model_config.dtype.itemsize,
+        tokens_per_step=engine_config.max_image_tokens_per_step,
     )
 
 

@@ -6,10 +6,14 @@ import time
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from server.engine.image_cache import ImageWork
 from server.engine.model_runner import ModelRunner
+from server.engine.prompt_image import open_image
 from server.engine.sampler import Sampler, token_logprobs
 from server.engine.scheduler import ScheduledSequence, Scheduler
 from server.engine.sequence import SampledToken, Sequence, failed_output
@@ -36,7 +40,12 @@ class Engine:
         """Queue requests; those that can never run are answered at once."""
         refused = []
         for request in requests:
-            sequence = Sequence(request, self._scheduler.limits.block_size)
+            try:
+                images = tuple(open_image(image) for image in request.images)
+            except (OSError, ValueError) as error:
+                refused.append(failed_output(request.request_id, f"an image's pixels cannot be read: {error}"))
+                continue
+            sequence = Sequence(request, self._scheduler.limits.block_size, images)
             reason = self._scheduler.refusal(sequence)
             if reason is None:
                 self._scheduler.add(sequence)
@@ -57,8 +66,10 @@ class Engine:
         """One forward pass over everything that is scheduled, and what it did to each request."""
         started = time.monotonic()
         scheduled = order_for_execution(self._scheduler.schedule())
-        plan = self._runner.broadcast_plan(build_plan(scheduled))
-        sampled = self._sample(scheduled, plan)
+        images = self._scheduler.images
+        work = ImageWork() if images is None else images.end_step()
+        plan = self._runner.broadcast_plan(build_plan(scheduled, work, None if images is None else images.slot_of))
+        sampled = self._sample(scheduled, plan, [image.pixels for _, image in work.encoded])
         outputs = self._update(scheduled, sampled, started)
         self._num_steps += 1
         self._last_step_seconds = time.monotonic() - started
@@ -85,9 +96,14 @@ class Engine:
             total_finished=counters.finished,
             total_aborted=counters.aborted,
             last_step_seconds=self._last_step_seconds,
+            total_images_encoded=scheduler.images.num_encoded if scheduler.images else 0,
+            total_image_cache_hits=scheduler.images.num_hits if scheduler.images else 0,
+            total_encoder_seconds=self._runner.encoder_seconds,
         )
 
-    def _sample(self, scheduled: Items[ScheduledSequence], plan: StepPlan) -> dict[str, SampledToken]:
+    def _sample(
+        self, scheduled: Items[ScheduledSequence], plan: StepPlan, pixels: Items[NDArray[np.float32]]
+    ) -> dict[str, SampledToken]:
         """Sampled tokens by request id; prompt log-probabilities go straight to their sequences."""
         rows: list[tuple[Sequence, int | None]] = []  # per row of logits: the prompt position it predicts, None samples
         for item, (begin, end) in zip(scheduled, plan.logit_rows.tolist(), strict=True):
@@ -98,7 +114,7 @@ class Engine:
 
         sampled: dict[str, SampledToken] = {}
         done = 0
-        for logits in self._runner.execute(plan):
+        for logits in self._runner.execute(plan, pixels):
             piece = rows[done : done + len(logits)]
             done += len(logits)
             self._record_prompt_logprobs(logits, piece)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from dataclasses import replace
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.gpt import ServingGPTModel
+from server.engine.image_runner import ImageRunner
 from server.engine.input_builder import build_input
 from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
@@ -24,7 +28,8 @@ MOST_LOGIT_ROWS = 256
 class ModelRunner:
     """The model of one rank. All ranks call the same methods with the same plans, in the same order.
 
-    plan_group: a CPU process group over the tensor-parallel ranks, None when there is one rank.
+    plan_group: a CPU process group over the tensor-parallel ranks, None when there is one rank. images: for models that
+    see.
     """
 
     def __init__(
@@ -38,6 +43,7 @@ class ModelRunner:
         rank: int,
         world_size: int,
         plan_group: dist.ProcessGroup | None,
+        images: ImageRunner | None = None,
     ) -> None:
         self.model = model
         self._cache = cache
@@ -47,15 +53,19 @@ class ModelRunner:
         self._rank = rank
         self._world_size = world_size
         self._plan_group = plan_group
+        self._images = images
 
-    def execute(self, plan: StepPlan) -> Iterator[Tensor]:
+    def execute(self, plan: StepPlan, pixels: Items[NDArray[np.float32]] = ()) -> Iterator[Tensor]:
         """Run the step on this rank; yield logits of the wanted rows, at most MOST_LOGIT_ROWS at a time.
 
-        Each piece is (rows, vocab_size) float32 on rank 0 and (0, vocab_size) elsewhere. Every rank must exhaust the
-        iterator: gathering the shards is a collective.
+        pixels: of the plan's images to encode, on rank 0 alone. Each piece is (rows, vocab_size) float32 on rank 0 and
+        (0, vocab_size) elsewhere. Every rank must exhaust the iterator: gathering the shards is a collective.
         """
         step = build_input(plan, self._cache.block_size, self._device)
-        hidden = self.model.forward_packed(step.token_ids, step.metadata, self._cache, self._attention)
+        metadata = step.metadata
+        if self._images is not None:
+            metadata = replace(metadata, images=self._images.execute(plan, pixels))
+        hidden = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention)
         for rows in torch.split(step.logit_rows, MOST_LOGIT_ROWS):
             yield self._gather_logits(self.model.compute_logits(hidden[rows]))
 
@@ -68,6 +78,11 @@ class ModelRunner:
         if shards is None:
             return shard.new_empty((0, self._vocab_size), dtype=torch.float32)
         return torch.cat(shards, dim=-1)[:, : self._vocab_size].float()
+
+    @property
+    def encoder_seconds(self) -> float:
+        """Time spent encoding images on this rank since start."""
+        return 0.0 if self._images is None else self._images.seconds
 
     def broadcast_plan(self, plan: StepPlan | None) -> StepPlan:
         """Rank 0 gives its plan, the others None; all get rank 0's. One broadcast for all but large prefills.

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from server.engine.block_pool import BlockHash, BlockPool
+from server.engine.image_cache import ImageCache
 from server.engine.sequence import Sequence
 
 # Bounds the work of one step when many waiting sequences share a beginning that is just being computed.
@@ -58,10 +59,11 @@ class SchedulerCounters:
 class Scheduler:
     """Waiting and running sequences over one block pool. Pure bookkeeping: no tensors, no clock."""
 
-    def __init__(self, limits: SchedulerLimits, pool: BlockPool) -> None:
+    def __init__(self, limits: SchedulerLimits, pool: BlockPool, images: ImageCache | None = None) -> None:
         assert limits.max_model_len <= pool.num_blocks * limits.block_size
         self.limits = limits
         self.pool = pool
+        self.images = images
         self.running: list[Sequence] = []
         self.counters = SchedulerCounters()
         self._waiting: list[Sequence] = []  # sorted by order
@@ -80,6 +82,9 @@ class Scheduler:
         most = self.limits.max_model_len - 1
         if not 0 < sequence.num_prompt_tokens <= most:
             return f"the prompt has {sequence.num_prompt_tokens} tokens, this server takes 1 to {most}"
+        largest = max((image.num_tokens for image in sequence.images), default=0)
+        if largest > (self.images.max_tokens_of_image if self.images else 0):
+            return f"an image of {largest} tokens does not fit in the image cache; --image-cache-mb sets its size"
         if sequence.request_id in self._by_id:
             return f"request id {sequence.request_id!r} is already in use"
         return None
@@ -106,6 +111,8 @@ class Scheduler:
     def schedule(self) -> list[ScheduledSequence]:
         """The next step's work, decode first. Blocks for it are allocated. Empty only when nothing can run."""
         step = _Step(budget=self.limits.max_batched_tokens)
+        if self.images is not None:
+            self.images.begin_step()
         self.running.sort(key=lambda sequence: sequence.order)
         decoding = [sequence for sequence in self.running if sequence.num_uncomputed == 1]
         prefilling = [sequence for sequence in self.running if sequence.num_uncomputed > 1]
@@ -127,7 +134,7 @@ class Scheduler:
 
     def _advance(self, sequence: Sequence, step: _Step) -> None:
         """Schedule a running sequence's next tokens, making room by preemption if need be."""
-        num_new = min(sequence.num_uncomputed, step.budget)
+        num_new = self._with_images(sequence, sequence.num_computed, min(sequence.num_uncomputed, step.budget))
         if num_new == 0:
             return
         needed = sequence.num_blocks_for(sequence.num_computed + num_new)
@@ -167,10 +174,22 @@ class Scheduler:
             needed = sequence.num_blocks_for(sequence.num_tokens + 1) - len(cached)
             if not self.pool.can_allocate(needed + self.pool.num_free_among(cached)):
                 return
+            computed = len(cached) * self.limits.block_size
+            num_new = self._with_images(sequence, computed, min(sequence.num_tokens - computed, step.budget))
+            if num_new == 0:
+                return
             del self._waiting[index]
-            self._start(sequence, cached, step)
+            self._start(sequence, cached, num_new, step)
 
-    def _start(self, sequence: Sequence, cached: list[int], step: _Step) -> None:
+    def _with_images(self, sequence: Sequence, begin: int, num_new: int) -> int:
+        """How many of num_new tokens from position `begin` on can be computed with the images this step can have."""
+        if self.images is not None:
+            for image in sequence.images_within(begin, begin + num_new):
+                if not self.images.make_available(image):
+                    return max(0, image.first_token - begin)
+        return num_new
+
+    def _start(self, sequence: Sequence, cached: list[int], num_new: int, step: _Step) -> None:
         self.pool.hold(cached)
         sequence.blocks = list(cached)
         sequence.num_computed = len(cached) * self.limits.block_size
@@ -179,7 +198,6 @@ class Scheduler:
             self.counters.cached_tokens += sequence.num_computed
         self.running.append(sequence)
         sequence.is_running = True
-        num_new = min(sequence.num_uncomputed, step.budget)
         sequence.blocks += self.pool.allocate(sequence.num_blocks_for(sequence.num_computed + num_new))
         self._take(sequence, num_new, step)
 

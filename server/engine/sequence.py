@@ -6,6 +6,7 @@ import hashlib
 from array import array
 
 from server.engine.block_pool import BlockHash
+from server.engine.prompt_image import PromptImage
 from server.request import EngineRequest, FinishReason, RequestOutput, SamplingParams, TokenLogprob
 
 
@@ -16,8 +17,9 @@ class Sequence:
     The last token of a decoding sequence is sampled but not yet computed.
     """
 
-    def __init__(self, request: EngineRequest, block_size: int) -> None:
+    def __init__(self, request: EngineRequest, block_size: int, images: tuple[PromptImage, ...] = ()) -> None:
         self.request = request
+        self.images = images
         self.request_id: str = request.request_id
         self.params: SamplingParams = request.params
         self.token_ids: list[int] = list(request.prompt_token_ids)
@@ -69,8 +71,17 @@ class Sequence:
         for index in range(len(self._hashes), len(self.token_ids) // size):
             digest = hashlib.blake2b(self._hashes[-1] if self._hashes else b"", digest_size=16)
             digest.update(array("q", self.token_ids[index * size : (index + 1) * size]).tobytes())
+            for image in self.images_within(index * size, (index + 1) * size):
+                # Which part of which image: the token ids of all images are alike.
+                digest.update(f"{image.digest}@{index * size - image.first_token}".encode())
             self._hashes.append(digest.digest())
         return self._hashes
+
+    def images_within(self, begin: int, end: int) -> list[PromptImage]:
+        """The images that have a token at positions begin to end - 1."""
+        return [
+            image for image in self.images if image.first_token < end and image.first_token + image.num_tokens > begin
+        ]
 
     def reset_for_recompute(self) -> None:
         """Forget computed keys and values (the blocks are given back by the caller); tokens stay."""

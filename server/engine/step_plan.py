@@ -1,24 +1,28 @@
 """One step as rank 0 decided it, in a form that travels to the other ranks as one array of int32.
 
-Layout: header [kind, num_sequences, num_tokens, num_block_ids], then per sequence [num_new, num_computed, num_blocks,
-first_logit_row, num_logit_rows], then token ids, then block ids.
+Layout: header [kind, sequences, tokens, block ids, evicted slots, encoded images, image spans], then per sequence
+[num_new, num_computed, num_blocks, first_logit_row, end_logit_row], token ids, block ids, and what concerns images.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from server.engine.image_cache import ImageWork
+from server.engine.prompt_image import PromptImage
 from server.engine.scheduler import ScheduledSequence
 
 Int32Array = NDArray[np.int32]
-_HEADER = 4
+_HEADER = 7
 _PER_SEQUENCE = 5
+_PER_ENCODED = 8
+_PER_SPAN = 4
 
 
 class StepKind(IntEnum):
@@ -29,6 +33,10 @@ class StepKind(IntEnum):
     STOP = 2
 
 
+def _empty(columns: int | None = None) -> Int32Array:
+    return np.zeros(0 if columns is None else (0, columns), dtype=np.int32)
+
+
 @dataclass(frozen=True)
 class StepPlan:
     """What every rank executes.
@@ -36,15 +44,21 @@ class StepPlan:
     num_new, num_computed, num_blocks: (S,) per sequence, decode first, each group by falling KV length.
     logit_rows: (S, 2), begin and end within the sequence's new tokens of the rows whose logits are wanted.
     token_ids: (T,). block_ids: the sequences' block tables end to end.
+    evicted: slots whose image embeddings go. encoded: (E, 8) images to encode: slot, grid rows and columns (0 without),
+    number of axes, and the four axes of the pixels, padded with 1. spans: (I, 4) packed rows that are image tokens:
+    first row, number of rows, slot, first of the image's tokens.
     """
 
     kind: StepKind
-    num_new: Int32Array
-    num_computed: Int32Array
-    num_blocks: Int32Array
-    logit_rows: Int32Array
-    token_ids: Int32Array
-    block_ids: Int32Array
+    num_new: Int32Array = field(default_factory=_empty)
+    num_computed: Int32Array = field(default_factory=_empty)
+    num_blocks: Int32Array = field(default_factory=_empty)
+    logit_rows: Int32Array = field(default_factory=lambda: _empty(2))
+    token_ids: Int32Array = field(default_factory=_empty)
+    block_ids: Int32Array = field(default_factory=_empty)
+    evicted: Int32Array = field(default_factory=_empty)
+    encoded: Int32Array = field(default_factory=lambda: _empty(_PER_ENCODED))
+    spans: Int32Array = field(default_factory=lambda: _empty(_PER_SPAN))
 
     @property
     def num_sequences(self) -> int:
@@ -52,32 +66,35 @@ class StepPlan:
 
     def encode(self) -> Int32Array:
         """The plan as one array."""
-        header = np.array([self.kind, self.num_sequences, len(self.token_ids), len(self.block_ids)], dtype=np.int32)
+        parts = (self.token_ids, self.block_ids, self.evicted, self.encoded, self.spans)
+        header = np.array([self.kind, self.num_sequences, *(len(part) for part in parts)], dtype=np.int32)
         table = np.column_stack((self.num_new, self.num_computed, self.num_blocks, self.logit_rows)).astype(np.int32)
-        return np.concatenate((header, table.ravel(), self.token_ids, self.block_ids))
+        return np.concatenate((header, table.ravel(), *(part.ravel() for part in parts)))
 
     @classmethod
     def decode(cls, data: Int32Array) -> StepPlan:
         """Inverse of `encode`; ignores what follows the plan in `data`."""
-        kind, num_sequences, num_tokens, num_block_ids = (int(field) for field in data[:_HEADER])
-        end_of_table = _HEADER + num_sequences * _PER_SEQUENCE
-        table = data[_HEADER:end_of_table].reshape(num_sequences, _PER_SEQUENCE)
-        tokens_end = end_of_table + num_tokens
+        kind, sequences, tokens, blocks, evicted, encoded, spans = (int(number) for number in data[:_HEADER])
+        sizes = (sequences * _PER_SEQUENCE, tokens, blocks, evicted, encoded * _PER_ENCODED, spans * _PER_SPAN)
+        table, token_ids, block_ids, gone, images, rows, _ = np.split(data[_HEADER:], np.cumsum(sizes))
+        table = table.reshape(sequences, _PER_SEQUENCE)
         return cls(
             kind=StepKind(kind),
             num_new=table[:, 0],
             num_computed=table[:, 1],
             num_blocks=table[:, 2],
             logit_rows=table[:, 3:],
-            token_ids=data[end_of_table:tokens_end],
-            block_ids=data[tokens_end : tokens_end + num_block_ids],
+            token_ids=token_ids,
+            block_ids=block_ids,
+            evicted=gone,
+            encoded=images.reshape(encoded, _PER_ENCODED),
+            spans=rows.reshape(spans, _PER_SPAN),
         )
 
     @classmethod
     def signal(cls, kind: StepKind) -> StepPlan:
         """A plan without work."""
-        empty = np.zeros(0, dtype=np.int32)
-        return cls(kind, empty, empty, empty, np.zeros((0, 2), dtype=np.int32), empty, empty)
+        return cls(kind)
 
 
 def order_for_execution(scheduled: Items[ScheduledSequence]) -> list[ScheduledSequence]:
@@ -85,26 +102,38 @@ def order_for_execution(scheduled: Items[ScheduledSequence]) -> list[ScheduledSe
     return sorted(scheduled, key=lambda item: (item.num_new > 1, -(item.sequence.num_computed + item.num_new)))
 
 
-def build_plan(scheduled: Items[ScheduledSequence]) -> StepPlan:
-    """The plan for sequences in execution order."""
+def build_plan(
+    scheduled: Items[ScheduledSequence],
+    image_work: ImageWork | None = None,
+    slot_of: Callable[[str], int] | None = None,
+) -> StepPlan:
+    """The plan for sequences in execution order. slot_of: image digest -> slot, where there are images."""
     token_ids: list[int] = []
     block_ids: list[int] = []
     table: list[tuple[int, ...]] = []
+    spans: list[tuple[int, ...]] = []
     for item in scheduled:
         sequence = item.sequence
         end = sequence.num_computed + item.num_new
+        if slot_of is not None and sequence.images:
+            spans += _image_spans(item, len(token_ids), slot_of)
         token_ids += sequence.token_ids[sequence.num_computed : end]
         block_ids += sequence.blocks
         table.append((item.num_new, sequence.num_computed, len(sequence.blocks), *_logit_rows(item)))
     columns = np.array(table, dtype=np.int32).reshape(len(scheduled), _PER_SEQUENCE)
+    work = image_work or ImageWork()
+    encoded = [_encoded_row(slot, image) for slot, image in work.encoded]
     return StepPlan(
         kind=StepKind.RUN,
         num_new=columns[:, 0],
         num_computed=columns[:, 1],
         num_blocks=columns[:, 2],
         logit_rows=columns[:, 3:],
-        token_ids=_int32(token_ids),
-        block_ids=_int32(block_ids),
+        token_ids=np.array(token_ids, dtype=np.int32),
+        block_ids=np.array(block_ids, dtype=np.int32),
+        evicted=np.array(work.evicted, dtype=np.int32),
+        encoded=np.array(encoded, dtype=np.int32).reshape(len(encoded), _PER_ENCODED),
+        spans=np.array(spans, dtype=np.int32).reshape(len(spans), _PER_SPAN),
     )
 
 
@@ -118,6 +147,18 @@ def _logit_rows(item: ScheduledSequence) -> tuple[int, int]:
     return begin, item.num_new
 
 
-def _int32(values: list[int]) -> Int32Array:
-    array: NDArray[Any] = np.array(values, dtype=np.int32)
-    return array
+def _image_spans(item: ScheduledSequence, first_row: int, slot_of: Callable[[str], int]) -> list[tuple[int, ...]]:
+    begin = item.sequence.num_computed
+    end = begin + item.num_new
+    spans: list[tuple[int, ...]] = []
+    for image in item.sequence.images_within(begin, end):
+        low = max(begin, image.first_token)
+        high = min(end, image.first_token + image.num_tokens)
+        spans.append((first_row + low - begin, high - low, slot_of(image.digest), low - image.first_token))
+    return spans
+
+
+def _encoded_row(slot: int, image: PromptImage) -> tuple[int, ...]:
+    rows, columns = image.grid or (0, 0)
+    shape = image.pixels.shape
+    return (slot, rows, columns, len(shape), *shape, *([1] * (4 - len(shape))))
