@@ -156,6 +156,11 @@ class ServerConfig(_FromValues):
     max_logprobs: int = setting(20, "Most alternatives per token in logprobs.")
     max_stop_strings: int = setting(16, "Most stop strings in a request.")
     max_body_mb: float = setting(64.0, "Largest request body in MiB.")
+    max_images: int = setting(16, "Most images in a prompt.")
+    max_image_mb: float = setting(32.0, "Largest image as sent, in MiB.")
+    max_image_pixels: int = setting(50_000_000, "Most pixels of an image, checked before it is decoded.")
+    image_store_mb: float = setting(256.0, "Prepared pixels to keep for later questions about an image, in MiB.")
+    image_workers: int | None = setting(None, "Threads that decode images. Default: the cores this process may use.")
     drain_timeout: float = setting(30.0, "Seconds running requests get to finish after SIGTERM.")
     startup_timeout: float = setting(600.0, "Seconds the ranks get to load before they are restarted.")
     progress_timeout: float = setting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -13,11 +14,14 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from image_preprocessing.limits import ImageLimits
+from image_preprocessing.settings import ImageSettings
 from server.api.app import create_app
 from server.api.context import ServerContext
 from server.config import ResolvedDocument, ServerConfig
 from server.errors import EngineUnavailableError
 from server.frontend.engine_client import EngineClient
+from server.frontend.image_store import ImageStore
 from server.frontend.tokenizer import PromptTokenizer
 from server.launch_listener import url_of
 from server.supervisor import StartFailedError, StartGroup, Supervisor
@@ -60,7 +64,8 @@ async def _serve(
     start_group: StartGroup,
 ) -> int:
     client = EngineClient(config.max_queued_requests, max_silence=config.progress_timeout / 2)
-    context = ServerContext(document, config, tokenizer, client)
+    images = _image_store(document, config, run_directory)
+    context = ServerContext(document, config, tokenizer, client, images)
     server = HttpServer(_uvicorn_config(context))
     supervisor = Supervisor(client, start_group, run_directory, config)
     stop = asyncio.Event()
@@ -78,7 +83,25 @@ async def _serve(
     server.should_exit = True
     _, outcome = await asyncio.gather(serving, supervising, return_exceptions=True)
     client.terminate()
+    if images is not None:
+        images.close()
     return _exit_status(outcome)
+
+
+def _image_store(document: ResolvedDocument, config: ServerConfig, run_directory: Path) -> ImageStore | None:
+    """For a model that sees. Raises ConfigurationError when its arguments describe no preprocessing."""
+    if document.kind != "vlm":
+        return None
+    directory = run_directory / "images"
+    directory.mkdir()
+    limits = ImageLimits(max_bytes=int(config.max_image_mb * 2**20), max_pixels=config.max_image_pixels)
+    return ImageStore(
+        ImageSettings.from_values(document.values),
+        limits,
+        directory,
+        max_bytes=int(config.image_store_mb * 2**20),
+        num_workers=config.image_workers or len(os.sched_getaffinity(0)),
+    )
 
 
 def _uvicorn_config(context: ServerContext) -> uvicorn.Config:

@@ -51,9 +51,9 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True):
     """One image in a prompt, as the vision encoder takes it.
 
     digest: identifies pixels and plan; equal digests mean equal embeddings. first_token, num_tokens: the prompt
-    positions it fills (their token ids are placeholders). pixels_file: float32 numbers in C order, of `shape`: (tiles, 3,
-    height, width), or (patches, numbers per patch) with `grid` (rows, columns) at dynamic resolution. The file stays
-    until the request is over: an image may have to be encoded again.
+    positions it fills (their token ids are placeholders). pixels_file: float32 numbers in C order, of `shape`: (tiles,
+    3, height, width), or (patches, numbers per patch) at dynamic resolution, where imgs_sizes has the (height, width)
+    of each grid of patches. The file may be removed once the engine has answered anything about the request.
     """
 
     digest: str
@@ -61,7 +61,7 @@ class EngineImage(msgspec.Struct, frozen=True, kw_only=True):
     num_tokens: int
     pixels_file: str
     shape: tuple[int, ...]
-    grid: tuple[int, int] | None = None
+    imgs_sizes: tuple[tuple[int, int], ...] = ()
 
 
 class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
 
+from image_preprocessing.errors import PlaceholderError
+from image_preprocessing.placeholders import place_images, split_at_marks
 from server.config import ResolvedDocument, ServerConfig
 from server.errors import RequestError
 from server.frontend.detokenizer import DetokenizerFactory
 from server.frontend.engine_client import EngineClient
 from server.frontend.field_checks import check_count
 from server.frontend.generation import Generation
+from server.frontend.image_prompt import ImagePrompt, ImagePromptEncoder
+from server.frontend.image_store import ImageStore, StoredImage
 from server.frontend.request_builder import PromptRequest, RequestBuilder
 from server.frontend.tokenizer import PromptTokenizer
 
@@ -26,12 +31,15 @@ _INLINE_CHARACTERS = 20_000
 
 @dataclass
 class ServerContext:
-    """One model being served. generations: running requests that can be aborted by their `rid`."""
+    """One model being served. images: None for a model that takes text only. generations: running requests that can be
+    aborted by their `rid`.
+    """
 
     document: ResolvedDocument
     config: ServerConfig
     tokenizer: PromptTokenizer
     client: EngineClient
+    images: ImageStore | None = None
     start_time: float = field(default_factory=time.time)
     generations: dict[str, tuple[Generation, int]] = field(default_factory=dict)
 
@@ -39,6 +47,10 @@ class ServerContext:
         self.detokenizers = DetokenizerFactory(self.tokenizer)
         self._builder = RequestBuilder(self.config, self.tokenizer.eos_token_ids)
         self.model_name = self.config.served_model_name or _checkpoint_name(self.document)
+        values = self.document.values
+        self._image_prompts = ImagePromptEncoder(
+            self.tokenizer, values.get("image_tag_type") or "", values.get("vocab_size") or 1
+        )
         self.max_body_bytes = int(self.config.max_body_mb * 2**20)
 
     async def encode(self, text: str) -> list[int]:
@@ -53,6 +65,41 @@ class ServerContext:
             return self.tokenizer.encode_chat(messages)
         return await asyncio.to_thread(self.tokenizer.encode_chat, messages)
 
+    async def encode_with_images(
+        self, text: str, sources: Sequence[bytes], held: ExitStack, field_name: str
+    ) -> ImagePrompt:
+        """A `/generate` text with its images, which are held until `held` is closed. Raises RequestError."""
+        images = await self._hold(sources, held, field_name)
+        try:
+            segments = place_images(text, len(images))
+        except PlaceholderError as error:
+            raise RequestError(f"{field_name}: {error}", field=field_name) from error
+        return self._image_prompts.plain(segments, images)
+
+    async def encode_chat_with_images(
+        self, messages: Sequence[dict[str, Any]], marks: Sequence[str], sources: Sequence[bytes], held: ExitStack
+    ) -> ImagePrompt:
+        """A conversation in which marks[i] stands for image i. Raises RequestError."""
+        images = await self._hold(sources, held, "messages")
+        try:
+            segments = split_at_marks(self.tokenizer.render_chat(messages), marks)
+        except PlaceholderError as error:
+            raise RequestError(f"messages: {error}", field="messages") from error
+        return self._image_prompts.chat(segments, images)
+
+    async def _hold(self, sources: Sequence[bytes], held: ExitStack, field_name: str) -> list[StoredImage]:
+        self.check_takes_images(field_name)
+        assert self.images is not None
+        check_count(field_name, len(sources), self.config.max_images, "images (--max-images)")
+        images = await self.images.hold(sources, field_name)
+        held.callback(self.images.release, images)
+        return images
+
+    def check_takes_images(self, field_name: str) -> None:
+        """Raises RequestError where the model takes text only."""
+        if self.images is None:
+            raise RequestError(f"{field_name}: this model takes text only, no images", field=field_name)
+
     def check_takes_requests(self) -> None:
         """Raises EngineUnavailableError while nothing can run; asked before work is done for a request."""
         _ = self.client.limits
@@ -63,11 +110,21 @@ class ServerContext:
             raise RequestError(f"{field_name} must have at least one prompt, but is empty", field=field_name)
         check_count(field_name, count, self.config.max_batch_items, "prompts (--max-batch-items)")
 
-    def start(self, prompts: Sequence[PromptRequest], *, streaming: bool, rids: Sequence[str] = ()) -> Generation:
+    def start(
+        self,
+        prompts: Sequence[PromptRequest],
+        *,
+        streaming: bool,
+        rids: Sequence[str] = (),
+        held: ExitStack | None = None,
+    ) -> Generation:
         """Check, build and send; the caller must close the result.
 
-        rids: names under which the prompts, one each, can be aborted. Raises RequestError, EngineUnavailableError.
+        rids: names under which the prompts, one each, can be aborted. held: what the prompts need until the result is
+        closed; taken over if nothing is raised. Raises RequestError, EngineUnavailableError.
         """
+        kept = ExitStack()
+        kept.callback(self._forget, rids)
         limits = self.client.limits
         for rid in rids:
             if rid in self.generations or rids.count(rid) > 1:
@@ -78,9 +135,11 @@ class ServerContext:
             [self._builder.build(prompt, limits) for prompt in prompts],
             streaming=streaming,
             timeout=self.config.request_timeout,
-            on_close=lambda: self._forget(rids),
+            on_close=kept.close,
         )
         generation.start()
+        if held is not None:
+            kept.push(held.pop_all())
         for index, rid in enumerate(rids):
             self.generations[rid] = (generation, index)
         return generation

@@ -59,6 +59,7 @@ class GenerateReplies:
             "prompt_tokens": len(sample.request.prompt_token_ids),
             "completion_tokens": len(sample.token_ids),
             "cached_tokens": sample.num_cached_tokens,
+            "image_tokens": sum(image.num_tokens for image in sample.request.images),
         }
         if sample.is_done:
             meta["e2e_latency"] = sample.total_seconds

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from server.api.json_unions import Prompt, TextOrList, TokenIds
 from server.api.protocol import RequestBody
+from server.errors import RequestError
 
 # Fields of OpenAI's and other servers' requests that this server cannot honour. A value that asks for nothing (null,
 # false, an empty list or object) is let through, because clients send such defaults unasked.
@@ -78,11 +80,22 @@ class CompletionBody(OpenAISampling):
     logprobs: int | None = None
 
 
-class ContentPart(RequestBody):
-    """One part of a message's content; only text is understood so far."""
+class ImageUrl(RequestBody):
+    """url: a data URL. detail: accepted and without effect, the model's own arguments say how images are cut."""
 
-    type: Literal["text"]
-    text: str
+    url: str
+    detail: Literal["auto", "low", "high"] | None = None
+
+
+class ContentPart(RequestBody):
+    """One part of a message's content: text, or an image."""
+
+    type: Literal["text", "image_url"]
+    text: str | None = None
+    image_url: ImageUrl | None = None
+
+    def is_image(self) -> bool:
+        return self.type == "image_url"
 
 
 class ChatMessage(RequestBody):
@@ -92,10 +105,25 @@ class ChatMessage(RequestBody):
     content: TextOrList[ContentPart] | None = None
     name: str | None = None
 
-    def for_template(self) -> dict[str, Any]:
-        """As chat templates of text models expect it: content is one string."""
+    def parts(self) -> list[ContentPart]:
+        """The content as parts, whichever way it was written."""
         content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        return [ContentPart(type="text", text=content)] if isinstance(content, str) else content
+
+    def images(self, field: str) -> list[str]:
+        """Data URLs of its images, in order. Raises RequestError, naming the place, for a part without content."""
+        urls = []
+        for index, part in enumerate(self.parts()):
+            if (part.image_url if part.is_image() else part.text) is None:
+                where = f"{field}.content[{index}]"
+                raise RequestError(f"{where} is of type {part.type!r} and needs {part.type}", field=where)
+            if part.is_image() and part.image_url is not None:
+                urls.append(part.image_url.url)
+        return urls
+
+    def for_template(self, marks: Iterator[str]) -> dict[str, Any]:
+        """As chat templates expect it: content is one string, in which a mark stands for each image."""
+        text = "".join(next(marks) if part.is_image() else part.text or "" for part in self.parts())
         return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from image_preprocessing.placeholders import image_marks
 from server.api.context import ServerContext, context_of
-from server.api.openai_protocol import BOOKKEEPING_FIELDS, UNSUPPORTED_CHAT_FIELDS, ChatBody
+from server.api.openai_protocol import BOOKKEEPING_FIELDS, UNSUPPORTED_CHAT_FIELDS, ChatBody, ChatMessage
 from server.api.openai_request import (
     check_model,
     check_stream_options,
@@ -27,8 +29,11 @@ from server.api.streaming import EventStream, JsonReply, finished, gone
 from server.api.token_logprobs import chat_logprobs
 from server.errors import RequestError
 from server.frontend.field_checks import shown
+from server.frontend.image_data import image_bytes
+from server.frontend.image_prompt import ImagePrompt
 from server.frontend.request_builder import PromptRequest
 from server.frontend.sample import Sample
+from server.request import EngineImage
 
 router = APIRouter()
 
@@ -45,28 +50,48 @@ async def chat_completions(request: Request) -> Response:
     )
     check_model(body, context.model_name)
     check_stream_options(body)
-    num_logprobs = _num_logprobs(body)
+    _num_logprobs(body)
     if not body.messages:
         raise RequestError("messages must have at least one message", field="messages")
     context.check_takes_requests()
-    values, field_of = sampling_of(body)
-    prompt = PromptRequest(
-        token_ids=await context.encode_chat([message.for_template() for message in body.messages]),
-        prompt_field="messages",
-        sampling=values,
-        field_of=field_of,
-        default_max_new_tokens=None,
-        clamp=True,
-        logprobs=num_logprobs,
-        logprobs_field="top_logprobs",
-        priority=body.priority or 0,
-    )
-    generation = context.start([prompt], streaming=body.stream or False)
+    with ExitStack() as held:
+        token_ids, images = await _encode(body.messages, context, held)
+        prompt = _prompt_request(body, token_ids, images)
+        generation = context.start([prompt], streaming=body.stream or False, held=held)
     replies = ChatReplies(body, context)
     if body.stream:
         return EventStream(generation, replies)
     samples = await finished(request, generation)
     return gone() if samples is None else JsonReply(replies.body(samples))
+
+
+async def _encode(messages: Sequence[ChatMessage], context: ServerContext, held: ExitStack) -> ImagePrompt:
+    urls: list[str] = []
+    for index, message in enumerate(messages):
+        urls += message.images(f"messages[{index}]")
+    if not urls:
+        return ImagePrompt(await context.encode_chat([message.for_template(iter(())) for message in messages]), ())
+    context.check_takes_images("messages")
+    sources = [image_bytes(url, "messages") for url in urls]
+    marks = image_marks(len(urls))
+    marked = iter(marks)
+    return await context.encode_chat_with_images([m.for_template(marked) for m in messages], marks, sources, held)
+
+
+def _prompt_request(body: ChatBody, token_ids: list[int], images: tuple[EngineImage, ...]) -> PromptRequest:
+    values, field_of = sampling_of(body)
+    return PromptRequest(
+        token_ids=token_ids,
+        images=images,
+        prompt_field="messages",
+        sampling=values,
+        field_of=field_of,
+        default_max_new_tokens=None,
+        clamp=True,
+        logprobs=_num_logprobs(body),
+        logprobs_field="top_logprobs",
+        priority=body.priority or 0,
+    )
 
 
 class ChatReplies:

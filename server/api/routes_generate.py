@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,6 +19,8 @@ from server.api.request_body import parse_body, read_body
 from server.api.streaming import EventStream, JsonReply, finished, gone
 from server.errors import RequestError
 from server.frontend.field_checks import Range, shown
+from server.frontend.image_data import images_of_prompts
+from server.frontend.image_prompt import ImagePrompt
 from server.frontend.request_builder import PromptRequest
 
 router = APIRouter()
@@ -30,16 +33,16 @@ async def generate(request: Request) -> Response:
     context = context_of(request)
     body = parse_body(await read_body(request, context.max_body_bytes), GenerateBody)
     context.check_takes_requests()
-    _refuse_images(body)
-    prompts, is_batch = await _prompts(body, context)
-    samplings = _samplings(body, len(prompts))
-    requests = [
-        _prompt_request(body, token_ids, field, sampling, context)
-        for (token_ids, field), sampling in zip(prompts, samplings, strict=True)
-    ]
-    ids = _ids(body, len(prompts), is_batch)
     streaming = body.stream or False
-    generation = context.start(requests, streaming=streaming, rids=ids)
+    with ExitStack() as held:
+        prompts, is_batch = await _prompts(body, context, held)
+        samplings = _samplings(body, len(prompts))
+        requests = [
+            _prompt_request(body, prompt, field, sampling, context)
+            for (prompt, field), sampling in zip(prompts, samplings, strict=True)
+        ]
+        ids = _ids(body, len(prompts), is_batch)
+        generation = context.start(requests, streaming=streaming, rids=ids, held=held)
     logprobs = LogprobOptions(
         body.return_logprob or False, body.top_logprobs_num or 0, body.return_text_in_logprobs or False
     )
@@ -62,27 +65,42 @@ async def abort_request(request: Request) -> Response:
     return JsonReply({"rid": body.rid, "aborted": found is not None})
 
 
-def _refuse_images(body: GenerateBody) -> None:
-    if body.image_data not in (None, []):
-        raise RequestError("image_data: this model takes text only, no images", field="image_data")
-
-
-async def _prompts(body: GenerateBody, context: ServerContext) -> tuple[list[tuple[list[int], str]], bool]:
-    """Token ids and JSON path of each prompt, and whether the client sent a list of prompts."""
+async def _prompts(
+    body: GenerateBody, context: ServerContext, held: ExitStack
+) -> tuple[list[tuple[ImagePrompt, str]], bool]:
+    """Each prompt with its JSON path, and whether the client sent a list of prompts."""
     if (body.text is None) == (body.input_ids is None):
         given = "both" if body.text is not None else "neither"
         raise RequestError(f"exactly one of text and input_ids must be given, but {given} was")
-    if body.text is not None:
-        if isinstance(body.text, str):
-            return [(await context.encode(body.text), "text")], False
-        context.check_num_prompts("text", len(body.text))
-        return [(await context.encode(text), f"text[{i}]") for i, text in enumerate(body.text)], True
+    if body.text is None:
+        return _token_prompts(body, context)
+    texts = [body.text] if isinstance(body.text, str) else body.text
+    is_batch = not isinstance(body.text, str)
+    if is_batch:
+        context.check_num_prompts("text", len(texts))
+    if body.image_data not in (None, []):
+        context.check_takes_images("image_data")
+    images = images_of_prompts(body.image_data, len(texts), is_batch)
+    prompts = []
+    for i, (text, sources) in enumerate(zip(texts, images, strict=True)):
+        field = f"text[{i}]" if is_batch else "text"
+        if sources:
+            prompts.append((await context.encode_with_images(text, sources, held, "image_data"), field))
+        else:
+            prompts.append((ImagePrompt(await context.encode(text), ()), field))
+    return prompts, is_batch
+
+
+def _token_prompts(body: GenerateBody, context: ServerContext) -> tuple[list[tuple[ImagePrompt, str]], bool]:
+    if body.image_data not in (None, []):
+        raise RequestError("image_data needs text: token ids cannot say where an image goes", field="image_data")
     assert body.input_ids is not None
     nested = [ids for ids in body.input_ids if isinstance(ids, list)]
     if not nested:
-        return [([token_id for token_id in body.input_ids if isinstance(token_id, int)], "input_ids")], False
+        flat = [token_id for token_id in body.input_ids if isinstance(token_id, int)]
+        return [(ImagePrompt(flat, ()), "input_ids")], False
     context.check_num_prompts("input_ids", len(nested))
-    return [(ids, f"input_ids[{i}]") for i, ids in enumerate(nested)], True
+    return [(ImagePrompt(ids, ()), f"input_ids[{i}]") for i, ids in enumerate(nested)], True
 
 
 def _samplings(body: GenerateBody, num_prompts: int) -> list[tuple[Mapping[str, Any], Callable[[str], str]]]:
@@ -113,16 +131,18 @@ def _sampling(params: SamplingBody, path: str) -> tuple[Mapping[str, Any], Calla
 
 def _prompt_request(
     body: GenerateBody,
-    token_ids: list[int],
+    prompt: ImagePrompt,
     field: str,
     sampling: tuple[Mapping[str, Any], Callable[[str], str]],
     context: ServerContext,
 ) -> PromptRequest:
     values, field_of = sampling
+    token_ids, images = prompt
     start = -1 if body.logprob_start_len is None else body.logprob_start_len
     Range(-1, max(len(token_ids) - 1, 0)).check("logprob_start_len", start)
     return PromptRequest(
         token_ids=token_ids,
+        images=images,
         prompt_field=field,
         sampling=values,
         field_of=field_of,

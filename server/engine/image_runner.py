@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from model_providers.backends.step_metadata import ImageRows
-from server.engine.step_plan import Int32Array, StepPlan
+from server.engine.step_plan import StepPlan
 
 
 class SeesImages(Protocol):
     """What a model that sees offers beside a language model's forward pass."""
 
-    def encode_images(self, pixels: list[Tensor], grids: list[tuple[int, int] | None]) -> list[Tensor]:
-        """Each image's pixels -> its embeddings (tokens, hidden), the same on all ranks."""
+    def encode_images(
+        self, pixels: Items[Tensor], imgs_sizes: Items[Items[tuple[int, int]]] | None = None
+    ) -> list[Tensor]:
+        """Each image's pixels -> its embeddings (tokens, hidden), the same on all ranks.
+
+        imgs_sizes: per image the (height, width) of its patch grids, at dynamic resolution.
+        """
         ...
 
 
@@ -41,7 +46,7 @@ class ImageRunner:
             del self._embeddings[slot]
         if len(plan.encoded):
             started = time.monotonic()
-            self._encode(plan.encoded, pixels)
+            self._encode(plan, pixels)
             self.seconds += time.monotonic() - started
         if not len(plan.spans):
             return None
@@ -49,14 +54,17 @@ class ImageRunner:
         parts = [self._embeddings[slot][begin : begin + count] for _, count, slot, begin in plan.spans.tolist()]
         return ImageRows(torch.cat(rows).to(self._device), torch.cat(parts))
 
-    def _encode(self, encoded: Int32Array, pixels: Items[NDArray[np.float32]]) -> None:
-        images, grids, slots = [], [], []
-        for index, (slot, grid_rows, grid_columns, num_axes, *shape) in enumerate(encoded.tolist()):
+    def _encode(self, plan: StepPlan, pixels: Items[NDArray[np.float32]]) -> None:
+        images, slots, sizes_of_images = [], [], []
+        sizes = iter(plan.imgs_sizes.tolist())
+        for index, (slot, num_sizes, num_axes, *shape) in enumerate(plan.encoded.tolist()):
             image = torch.from_numpy(pixels[index]) if pixels else torch.empty(shape[:num_axes], dtype=torch.float32)
             if self._plan_group is not None:
                 dist.broadcast(image, src=0, group=self._plan_group)
             images.append(image.to(self._device))
-            grids.append((grid_rows, grid_columns) if grid_rows else None)
             slots.append(slot)
-        for slot, embeddings in zip(slots, self._model.encode_images(images, grids), strict=True):
+            sizes_of_images.append([tuple(next(sizes)) for _ in range(num_sizes)])
+        has_sizes = len(plan.imgs_sizes) > 0
+        encoded = self._model.encode_images(images, sizes_of_images if has_sizes else None)
+        for slot, embeddings in zip(slots, encoded, strict=True):
             self._embeddings[slot] = embeddings

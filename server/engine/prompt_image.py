@@ -14,12 +14,12 @@ from server.request import EngineImage
 
 @dataclass(frozen=True, eq=False)
 class PromptImage:
-    """digest, first_token, num_tokens, grid: see `EngineImage`. pixels: float32, mapped into memory."""
+    """digest, first_token, num_tokens, imgs_sizes: see `EngineImage`. pixels: float32, mapped into memory."""
 
     digest: str
     first_token: int
     num_tokens: int
-    grid: tuple[int, int] | None
+    imgs_sizes: tuple[tuple[int, int], ...]
     pixels: NDArray[np.float32]
 
 
@@ -32,4 +32,4 @@ def open_image(image: EngineImage) -> PromptImage:
     if path.stat().st_size != 4 * math.prod(image.shape):
         raise ValueError(f"{path.stat().st_size} bytes for float32 pixels of shape {image.shape}")
     pixels = np.memmap(path, dtype=np.float32, mode="c", shape=image.shape)
-    return PromptImage(image.digest, image.first_token, image.num_tokens, image.grid, pixels)
+    return PromptImage(image.digest, image.first_token, image.num_tokens, image.imgs_sizes, pixels)

@@ -1,7 +1,8 @@
 """One step as rank 0 decided it, in a form that travels to the other ranks as one array of int32.
 
-Layout: header [kind, sequences, tokens, block ids, evicted slots, encoded images, image spans], then per sequence
-[num_new, num_computed, num_blocks, first_logit_row, end_logit_row], token ids, block ids, and what concerns images.
+Layout: header [kind, sequences, tokens, block ids, evicted slots, encoded images, their sizes, image spans], then per
+sequence [num_new, num_computed, num_blocks, first_logit_row, end_logit_row], token ids, block ids, and what concerns
+images.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from server.engine.prompt_image import PromptImage
 from server.engine.scheduler import ScheduledSequence
 
 Int32Array = NDArray[np.int32]
-_HEADER = 7
+_HEADER = 8
 _PER_SEQUENCE = 5
-_PER_ENCODED = 8
+_PER_ENCODED = 7
 _PER_SPAN = 4
 
 
@@ -44,9 +45,10 @@ class StepPlan:
     num_new, num_computed, num_blocks: (S,) per sequence, decode first, each group by falling KV length.
     logit_rows: (S, 2), begin and end within the sequence's new tokens of the rows whose logits are wanted.
     token_ids: (T,). block_ids: the sequences' block tables end to end.
-    evicted: slots whose image embeddings go. encoded: (E, 8) images to encode: slot, grid rows and columns (0 without),
-    number of axes, and the four axes of the pixels, padded with 1. spans: (I, 4) packed rows that are image tokens:
-    first row, number of rows, slot, first of the image's tokens.
+    evicted: slots whose image embeddings go. encoded: (E, 7) images to encode: slot, how many of `imgs_sizes` are its
+    own, number of axes, and up to four axes of the pixels, padded with 1. imgs_sizes: (Z, 2) heights and widths of
+    patch grids at dynamic resolution, image after image. spans: (I, 4) packed rows that are image tokens: first row,
+    number of rows, slot, first of the image's tokens.
     """
 
     kind: StepKind
@@ -58,6 +60,7 @@ class StepPlan:
     block_ids: Int32Array = field(default_factory=_empty)
     evicted: Int32Array = field(default_factory=_empty)
     encoded: Int32Array = field(default_factory=lambda: _empty(_PER_ENCODED))
+    imgs_sizes: Int32Array = field(default_factory=lambda: _empty(2))
     spans: Int32Array = field(default_factory=lambda: _empty(_PER_SPAN))
 
     @property
@@ -66,7 +69,7 @@ class StepPlan:
 
     def encode(self) -> Int32Array:
         """The plan as one array."""
-        parts = (self.token_ids, self.block_ids, self.evicted, self.encoded, self.spans)
+        parts = (self.token_ids, self.block_ids, self.evicted, self.encoded, self.imgs_sizes, self.spans)
         header = np.array([self.kind, self.num_sequences, *(len(part) for part in parts)], dtype=np.int32)
         table = np.column_stack((self.num_new, self.num_computed, self.num_blocks, self.logit_rows)).astype(np.int32)
         return np.concatenate((header, table.ravel(), *(part.ravel() for part in parts)))
@@ -74,9 +77,10 @@ class StepPlan:
     @classmethod
     def decode(cls, data: Int32Array) -> StepPlan:
         """Inverse of `encode`; ignores what follows the plan in `data`."""
-        kind, sequences, tokens, blocks, evicted, encoded, spans = (int(number) for number in data[:_HEADER])
-        sizes = (sequences * _PER_SEQUENCE, tokens, blocks, evicted, encoded * _PER_ENCODED, spans * _PER_SPAN)
-        table, token_ids, block_ids, gone, images, rows, _ = np.split(data[_HEADER:], np.cumsum(sizes))
+        kind, sequences, *counts = (int(number) for number in data[:_HEADER])
+        widths = (_PER_SEQUENCE, 1, 1, 1, _PER_ENCODED, 2, _PER_SPAN)
+        ends = np.cumsum([count * width for count, width in zip((sequences, *counts), widths, strict=True)])
+        table, token_ids, block_ids, evicted, encoded, imgs_sizes, spans, _ = np.split(data[_HEADER:], ends)
         table = table.reshape(sequences, _PER_SEQUENCE)
         return cls(
             kind=StepKind(kind),
@@ -86,9 +90,10 @@ class StepPlan:
             logit_rows=table[:, 3:],
             token_ids=token_ids,
             block_ids=block_ids,
-            evicted=gone,
-            encoded=images.reshape(encoded, _PER_ENCODED),
-            spans=rows.reshape(spans, _PER_SPAN),
+            evicted=evicted,
+            encoded=encoded.reshape(-1, _PER_ENCODED),
+            imgs_sizes=imgs_sizes.reshape(-1, 2),
+            spans=spans.reshape(-1, _PER_SPAN),
         )
 
     @classmethod
@@ -123,6 +128,7 @@ def build_plan(
     columns = np.array(table, dtype=np.int32).reshape(len(scheduled), _PER_SEQUENCE)
     work = image_work or ImageWork()
     encoded = [_encoded_row(slot, image) for slot, image in work.encoded]
+    imgs_sizes = [size for _, image in work.encoded for size in image.imgs_sizes]
     return StepPlan(
         kind=StepKind.RUN,
         num_new=columns[:, 0],
@@ -133,6 +139,7 @@ def build_plan(
         block_ids=np.array(block_ids, dtype=np.int32),
         evicted=np.array(work.evicted, dtype=np.int32),
         encoded=np.array(encoded, dtype=np.int32).reshape(len(encoded), _PER_ENCODED),
+        imgs_sizes=np.array(imgs_sizes, dtype=np.int32).reshape(len(imgs_sizes), 2),
         spans=np.array(spans, dtype=np.int32).reshape(len(spans), _PER_SPAN),
     )
 
@@ -159,6 +166,5 @@ def _image_spans(item: ScheduledSequence, first_row: int, slot_of: Callable[[str
 
 
 def _encoded_row(slot: int, image: PromptImage) -> tuple[int, ...]:
-    rows, columns = image.grid or (0, 0)
     shape = image.pixels.shape
-    return (slot, rows, columns, len(shape), *shape, *([1] * (4 - len(shape))))
+    return (slot, len(image.imgs_sizes), len(shape), *shape, *([1] * (4 - len(shape))))

@@ -18,7 +18,7 @@ from server.config import ServerConfig
 from server.errors import RequestError
 from server.frontend.field_checks import LOGIT_BIAS, PRIORITY, RANGES, Range, check_count, check_token_ids, shown
 from server.ipc import EngineLimits
-from server.request import EngineRequest, SamplingParams
+from server.request import EngineImage, EngineRequest, SamplingParams
 
 _MAX_STOP_STRING_LENGTH = 1024
 _MAX_STOP_TOKEN_IDS = 1024
@@ -48,7 +48,7 @@ class PromptRequest:
     default_max_new_tokens: when the client gives none; None is as many as fit. clamp: shorten a max_new_tokens that
     does not fit instead of refusing it.
     logprobs: alternatives per generated token, None for no log-probabilities. prompt_logprobs_start: the first prompt
-    position to report, None for none.
+    position to report, None for none. images: where in token_ids the images are.
     """
 
     token_ids: list[int]
@@ -61,6 +61,7 @@ class PromptRequest:
     logprobs_field: str = "top_logprobs_num"
     prompt_logprobs_start: int | None = None
     priority: int = 0
+    images: tuple[EngineImage, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +105,7 @@ class RequestBuilder:
                     params=_with_seed_of_sample(params, i),
                     priority=prompt.priority,
                     arrival_time=arrival_time,
+                    images=prompt.images,
                 ),
                 text,
             )

@@ -7,6 +7,7 @@ tokenised as the characters it consists of. A client that wants control tokens i
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,8 @@ class PromptTokenizer:
         self.special_token_ids = frozenset(tokenizer.all_special_ids) | frozenset(
             token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special
         )
+        self._renderer = _renderer_of(tokenizer)
+        self._prefix_ids = _prefix_of(self._plain)
         own_eos = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         self.eos_token_ids = tuple(dict.fromkeys((*own_eos, *eos_token_ids)))
 
@@ -79,18 +82,63 @@ class PromptTokenizer:
         The template's own control tokens become control tokens; those in the messages do not. Raises RequestError when
         there is no template or the template refuses the conversation.
         """
+        return list(self._apply_template(self._chat, messages))
+
+    def render_chat(self, messages: Sequence[dict[str, Any]]) -> str:
+        """The same conversation as text, in which control tokens of the messages are still told from the template's.
+
+        Only `encode_rendered` understands it; it may be cut into pieces before. Raises as `encode_chat` does.
+        """
+        rendered: str = self._apply_template(self._renderer, messages)
+        return rendered
+
+    def encode_rendered(self, piece: str) -> list[int]:
+        """Token ids of a piece of a rendered conversation."""
+        token_ids: list[int] = self._chat(piece, add_special_tokens=False, sanitize_control_tokens=True)["input_ids"]
+        return token_ids
+
+    def encode_plain(self, text: str, *, is_beginning: bool) -> list[int]:
+        """Token ids of a piece of plain text; what the tokenizer adds by itself comes before a beginning only."""
+        token_ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
+        return [*self._prefix_ids, *token_ids] if is_beginning else token_ids
+
+    def encode_control(self, text: str) -> list[int]:
+        """Token ids of text from the model's own arguments, whose control tokens are meant as such."""
+        token_ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+        return token_ids
+
+    def _apply_template(self, tokenizer: PreTrainedTokenizerFast, messages: Sequence[dict[str, Any]]) -> Any:
         if not self.has_chat_template:
             raise RequestError(
                 "this model has no chat template; use /v1/completions, or start the server with --chat-template FILE",
                 field="messages",
             )
         try:
-            token_ids = self._chat.apply_chat_template(
+            return tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, return_dict=False, sanitize_control_tokens=True
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise RequestError(f"the chat template refuses these messages: {error}", field="messages") from error
-        return list(token_ids)
+
+
+class _Renderer(PreTrainedTokenizerFast):  # type: ignore[misc]
+    """Leaves a rendered conversation as it is: the library renders and tokenises in one call only."""
+
+    def __call__(self, text: str, **_: Any) -> dict[str, str]:
+        return {"input_ids": text}
+
+
+def _renderer_of(tokenizer: PreTrainedTokenizerFast) -> _Renderer:
+    renderer: _Renderer = copy.copy(tokenizer)
+    renderer.__class__ = _Renderer
+    return renderer
+
+
+def _prefix_of(plain: Tokenizer) -> list[int]:
+    """What the tokenizer puts before every text, such as BOS."""
+    bare, whole = plain.encode("a", add_special_tokens=False).ids, plain.encode("a").ids
+    starts = [start for start in range(len(whole) - len(bare) + 1) if whole[start : start + len(bare)] == bare]
+    return whole[: starts[0]] if starts else []
 
 
 def _plain_text_tokenizer(backend: Tokenizer, chat_template: str | None) -> Tokenizer:

@@ -21,7 +21,7 @@ PIXELS = np.zeros((1, 3, 2, 2), dtype=np.float32)
 
 
 def image(digest: str, tokens: int, first: int = 0) -> PromptImage:
-    return PromptImage(digest, first, tokens, None, PIXELS)
+    return PromptImage(digest, first, tokens, ((28, 14),), PIXELS)
 
 
 def make_cache(tokens: int = 10, per_step: int = 100) -> ImageCache:
@@ -156,7 +156,8 @@ def test_image_plans_round_trip() -> None:
     scheduler.add(make_sequence("a", [image("x", 4, first=2)], 10))
     _, plan = run_step(scheduler)
     decoded = StepPlan.decode(plan.encode())
-    assert decoded.encoded.tolist() == [[0, 0, 0, 4, 1, 3, 2, 2]]
+    assert decoded.encoded.tolist() == [[0, 1, 4, 1, 3, 2, 2]]
+    assert decoded.imgs_sizes.tolist() == [[28, 14]]
     assert decoded.spans.tolist() == [[2, 4, 0, 0]]
 
 

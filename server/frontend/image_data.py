@@ -1,0 +1,62 @@
+"""Images as clients send them: data URLs and base64, strictly; never a path, never an address."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Any
+
+from server.errors import RequestError
+from server.frontend.field_checks import shown
+
+_DATA_URL = re.compile(r"data:(?P<type>[-\w.+/]*)(?:;[-\w=.]+)*;base64,", re.ASCII)
+
+
+def image_bytes(text: str, field: str) -> bytes:
+    """The encoded image of a data URL or of plain base64. Raises RequestError naming `field`."""
+    if text[:8].lower().startswith(("http://", "https:/")):
+        raise RequestError(
+            f"{field} is an address; this server fetches nothing, send the image itself as a data URL", field=field
+        )
+    encoded = text
+    if text[:5].lower() == "data:":
+        header = _DATA_URL.match(text)
+        if header is None:
+            raise RequestError(f"{field} must be data:image/...;base64,... but is {shown(text[:60])}", field=field)
+        encoded = text[header.end() :]
+    try:
+        data = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(f"{field} is not base64: {error}", field=field) from error
+    if not data:
+        raise RequestError(f"{field} is empty", field=field)
+    return data
+
+
+def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list[list[bytes]]:
+    """`image_data` of /generate: one image or a list for one prompt; for a batch a list with that for each prompt.
+
+    Raises RequestError naming the place of what is not so.
+    """
+    if image_data is None or image_data == []:
+        return [[] for _ in range(num_prompts)]
+    if not is_batch:
+        return [_images(image_data, "image_data")]
+    if not isinstance(image_data, list) or len(image_data) != num_prompts:
+        found = f"{len(image_data)} entries" if isinstance(image_data, list) else "no list"
+        raise RequestError(
+            f"image_data has {found} for {num_prompts} prompts; give one for each: an image, a list of them, or null",
+            field="image_data",
+        )
+    return [_images(entry, f"image_data[{index}]") for index, entry in enumerate(image_data)]
+
+
+def _images(entry: Any, field: str) -> list[bytes]:
+    if entry is None:
+        return []
+    if isinstance(entry, str):
+        return [image_bytes(entry, field)]
+    if not isinstance(entry, list) or not all(isinstance(item, str) for item in entry):
+        raise RequestError(f"{field} must be base64 text or a list of it, but is {shown(entry)}", field=field)
+    return [image_bytes(item, f"{field}[{index}]") for index, item in enumerate(entry)]
