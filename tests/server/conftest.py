@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -53,14 +53,14 @@ def tokenizer_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_document(tokenizer_directory: Path) -> Callable[..., ResolvedDocument]:
     """A document as the resolver would write it, with some values replaced."""
 
-    def make(**changes: Any) -> ResolvedDocument:
+    def make(kind: Literal["gpt", "vlm"] = "gpt", **changes: Any) -> ResolvedDocument:
         values = dataclasses.asdict(ServerConfig()) | dataclasses.asdict(EngineConfig(threads=1))
         values |= {"load": "/checkpoints/tiny", "tensor_model_parallel_size": 1}
         values |= {"tokenizer_model": str(tokenizer_directory)} | changes
         arguments = [ResolvedArgument(arg=name, value=value, source="default") for name, value in values.items()]
         checkpoint = CheckpointInfo("/checkpoints/tiny/iter_0000001", "torch_dist", 1)
         return ResolvedDocument(
-            kind="gpt", reasons=["no language_model_type"], arguments=arguments, conflicts=[], checkpoint=checkpoint
+            kind=kind, reasons=["no language_model_type"], arguments=arguments, conflicts=[], checkpoint=checkpoint
         )
 
     return make

@@ -16,6 +16,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import zmq
 
 from server.ipc import (
@@ -80,7 +81,7 @@ class StubEngine:
 
     def add(self, request: EngineRequest) -> None:
         seed = request.params.seed
-        self.note({"added": request.request_id, "seed": seed, "prompt": request.prompt_token_ids})
+        self.note({"added": request.request_id, "seed": seed, "prompt": request.prompt_token_ids, **images_of(request)})
         if seed == CRASH:
             os._exit(1)
         if seed == SILENT:
@@ -119,6 +120,23 @@ class StubEngine:
     def note(self, entry: dict[str, object]) -> None:
         with self.log.open("a") as file:
             file.write(json.dumps(entry) + "\n")
+
+
+def images_of(request: EngineRequest) -> dict[str, object]:
+    """What the engine could read of a request's images when it came."""
+    if not request.images:
+        return {}
+    images = [
+        {
+            "digest": image.digest,
+            "first_token": image.first_token,
+            "num_tokens": image.num_tokens,
+            "shape": image.shape,
+            "sum": float(np.fromfile(image.pixels_file, dtype=np.float32).reshape(image.shape).sum()),
+        }
+        for image in request.images
+    ]
+    return {"images": images}
 
 
 def logprob_of(token: int, num_top: int, seed: int | None) -> TokenLogprob:
