@@ -20,6 +20,7 @@ from server.arguments.derive import (
     derive_vocabulary,
 )
 from server.arguments.detect import ModelKind, detect_model_kind
+from server.arguments.language_models import implied_by_language_model
 from server.arguments.model_defaults import model_defaults
 from server.arguments.option_groups import flag_of
 from server.arguments.parser import TypedArguments
@@ -72,6 +73,8 @@ def resolve(
     }
     kind = _kind(checkpoint, renamed)
     entries = _choose_all(renamed, defaults, kind.kind)
+    if kind.kind == "vlm":
+        _imply_language_model(entries)
     _take_tokenizer(entries, tokenizer)
     derive_architecture(entries)
     derive_vocabulary(
@@ -116,6 +119,12 @@ def _choose_all(renamed: Mapping[Source, Renamed], defaults: Mapping[str, Any], 
         if entry.source in renamed:
             entry.note(renamed[entry.source].origins.get(name, ""))
     return Entries(entries)
+
+
+def _imply_language_model(entries: Entries) -> None:
+    name = entries["language_model_type"].value
+    for argument, value in implied_by_language_model(name).items():
+        entries[argument].imply(value, f"implied by language_model_type {name}, whatever else was saved")
 
 
 def _take_tokenizer(entries: Entries, tokenizer: FoundTokenizer | TokenizerNotFoundError) -> None:

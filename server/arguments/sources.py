@@ -31,6 +31,13 @@ class Entry:
         self.value, self.source = value, "derived"
         self.notes.append(note)
 
+    def imply(self, value: Any, note: str) -> None:
+        """What the model's name implies, over all but what was typed; nothing changes where they agree."""
+        if self.typed or value == self.value:
+            return
+        self.value, self.source = value, "model"
+        self.notes.append(note)
+
     def note(self, text: str) -> None:
         if text and text not in self.notes:
             self.notes.append(text)
@@ -43,7 +50,8 @@ class Entry:
     @property
     def overridden(self) -> bool:
         """Whether a source of lower rank, other than the parser's default, said something else."""
-        lower = RANKED if self.source == "derived" else RANKED[RANKED.index(self.source) + 1 :]
+        # What a model's name implies stands over the checkpoint where it differs from it, and under it elsewhere.
+        lower = RANKED if self.source in ("derived", "model") else RANKED[RANKED.index(self.source) + 1 :]
         return any(source in self.said and self.said[source] != self.value for source in lower if source != "default")
 
     def resolved(self) -> ResolvedArgument:

@@ -262,3 +262,23 @@ def test_the_highest_source_that_says_anything_wins(said: dict[Any, Any], defaul
     assert entry.value == sources[winner]["rotary_base"]
     lower = RANKED[RANKED.index(winner) + 1 : -1]
     assert entry.overridden is any(source in said and said[source] != entry.value for source in lower)
+
+
+def test_what_language_model_type_implies_stands_over_the_checkpoint_and_under_what_was_typed(
+    plant: Plant, resolve: Any
+) -> None:
+    vlm = {"language_model_type": "qwen2.5_7B", "vision_model_type": "siglip", "img_h": 224, "img_w": 224}
+    load = plant(**vlm, swiglu=False, add_bias_linear=True, add_qkv_bias=False, ffn_hidden_size=96)
+    resolved = resolve(load)
+    for name, value in (("swiglu", True), ("add_qkv_bias", True), ("ffn_hidden_size", 18944)):
+        assert resolved.value_and_source(name) == (value, "model")
+        assert resolved[name]["overridden"] is True
+        assert "qwen2.5_7B" in resolved[name]["note"]
+    # What was saved and what is implied agree: nothing to say.
+    agreeing = plant("agreeing", **vlm, add_bias_linear=False)
+    assert resolve(agreeing).value_and_source("add_bias_linear") == (False, "checkpoint")
+    assert resolve(load, "--ffn-hidden-size", "128").value_and_source("ffn_hidden_size") == (128, "command_line")
+    # A text model's name implies nothing, and neither does an unknown one.
+    assert resolve(plant("gpt", swiglu=False)).value_and_source("swiglu") == (False, "checkpoint")
+    unknown = plant("unknown", **vlm | {"language_model_type": "mine"}, swiglu=False)
+    assert resolve(unknown).value_and_source("swiglu") == (False, "checkpoint")
