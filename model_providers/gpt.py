@@ -14,13 +14,8 @@ from model_providers.backends.activation import activation_for
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
-from model_providers.backends.linear import (
-    PackedWeight,
-    ServingColumnParallelLinear,
-    ServingRowParallelLinear,
-    can_pack,
-)
-from model_providers.backends.norm import ServingNorm
+from model_providers.backends.linear import PackedWeight, ServingColumnParallelLinear, can_pack
+from model_providers.backends.prepare import prepare_modules
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.checkpoint.load import load_weights
@@ -47,12 +42,8 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         activation = activation_for(config.values)
         for layer in self.decoder.layers:
             layer.activation = activation
+        prepare_modules(self, config)
         pack = config.packed_linears and can_pack(config.dtype, config.device)
-        for module in self.modules():
-            if isinstance(module, ServingNorm):
-                module.prepare_for_serving()
-            if pack and isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
-                module.pack()
         if pack and self.share_embeddings_and_output_weights:
             self._packed_head = PackedWeight(self.shared_embedding_or_output_weight())
         if self.position_embedding_type == "rope":
@@ -86,17 +77,21 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
             return linear(hidden, self.shared_embedding_or_output_weight())
         return cast(Tensor, self.output_layer.apply(hidden))
 
-    def _embed(self, token_ids: Tensor, step: StepMetadata) -> Tensor:
+    def embed_words(self, token_ids: Tensor) -> Tensor:
+        """(T,) -> word embeddings (T, hidden), equal on all ranks; positions are not part of them."""
         words = self.embedding.word_embeddings
         group = words.tp_group
         if group.size() == 1:
-            hidden = embedding(token_ids, words.weight)
-        else:
-            local = token_ids - words.vocab_start_index
-            elsewhere = (local < 0) | (local >= words.num_embeddings_per_partition)
-            hidden = embedding(local.masked_fill(elsewhere, 0), words.weight)
-            hidden.masked_fill_(elsewhere[:, None], 0.0)
-            dist.all_reduce(hidden, group=group)
+            return embedding(token_ids, words.weight)
+        local = token_ids - words.vocab_start_index
+        elsewhere = (local < 0) | (local >= words.num_embeddings_per_partition)
+        hidden = embedding(local.masked_fill(elsewhere, 0), words.weight)
+        hidden.masked_fill_(elsewhere[:, None], 0.0)
+        dist.all_reduce(hidden, group=group)
+        return hidden
+
+    def _embed(self, token_ids: Tensor, step: StepMetadata) -> Tensor:
+        hidden = self.embed_words(token_ids)
         if step.images is not None:
             hidden.index_copy_(0, step.images.rows, step.images.embeddings)
         if self.embedding.add_position_embedding:
@@ -104,11 +99,8 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         return hidden
 
 
-def build(config: ModelConfig) -> ServingGPTModel:
-    """Build on the meta device, load strictly, prepare. Megatron's process groups must exist.
-
-    Raises CheckpointError when the checkpoint lacks a tensor of the model or holds one that the model does not have.
-    """
+def construct(config: ModelConfig) -> ServingGPTModel:
+    """The model on the meta device: names and shapes without weights. Megatron's process groups must exist."""
     megatron_config = transformer_config(config)
     values = config.values
     tp_size = config.tensor_model_parallel_size
@@ -137,6 +129,15 @@ def build(config: ModelConfig) -> ServingGPTModel:
                 bias=False,
                 tp_group=model.pg_collection.tp,
             )
+    return model
+
+
+def build(config: ModelConfig) -> ServingGPTModel:
+    """Build on the meta device, load strictly, prepare. Megatron's process groups must exist.
+
+    Raises CheckpointError when the checkpoint lacks a tensor of the model or holds one that the model does not have.
+    """
+    model = construct(config)
     load_weights(model, config)
     model.eval().requires_grad_(False)
     model.prepare_for_serving(config)

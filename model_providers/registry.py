@@ -6,21 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from model_providers.config import ModelConfig
-from model_providers.errors import UnsupportedModelError
 
 if TYPE_CHECKING:
     from model_providers.gpt import ServingGPTModel
+    from model_providers.llava import ServingLLaVAModel
 
-_PROVIDERS = {False: "model_providers.gpt"}
+    ServingModel = ServingGPTModel | ServingLLaVAModel
+
+_PROVIDERS = {False: "model_providers.gpt", True: "model_providers.llava"}
 
 
-def get_model(is_vlm: bool, config: ModelConfig) -> ServingGPTModel:
+def get_model(is_vlm: bool, config: ModelConfig) -> ServingModel:
     """Build and load the model on this rank, ready to serve. Megatron's process groups must exist.
 
-    Raises UnsupportedModelError for a kind without a provider, CheckpointError for weights that do not fit.
+    Raises UnsupportedModelError naming an argument that cannot be met, CheckpointError for weights that do not fit.
     """
-    if is_vlm not in _PROVIDERS:
-        raise UnsupportedModelError("language_model_type", "vision-language models cannot be served yet")
     provider = import_module(_PROVIDERS[is_vlm])
-    model: ServingGPTModel = provider.build(config)
+    model: ServingModel = provider.build(config)
     return model

@@ -85,6 +85,15 @@ class ServingColumnParallelLinear(_Multiplies, ColumnParallelLinear):  # type: i
         """(T, in) -> (T, out / tensor_parallel_size)."""
         return self.product(x, self.bias)
 
+    def apply_gathered(self, x: Tensor) -> Tensor:
+        """(T, in) -> (T, out), equal on all ranks."""
+        shard = self.apply(x).contiguous()
+        if self.tp_group.size() == 1:
+            return shard
+        shards = [torch.empty_like(shard) for _ in range(self.tp_group.size())]
+        dist.all_gather(shards, shard, group=self.tp_group)
+        return torch.cat(shards, dim=-1)
+
 
 class ServingRowParallelLinear(_Multiplies, RowParallelLinear):  # type: ignore[misc]
     """Y = X A^T + b with A split by columns; partial products are summed over the ranks, the bias is added once."""

@@ -26,14 +26,17 @@ class ServingNorm(nn.Module):
 
     def prepare_for_serving(self) -> None:
         """Compute once what the weights imply; called after loading."""
-        self._scale = self.weight.detach() + 1 if self.zero_centered else self.weight.detach()
+        self._scale = self._current_scale().detach()
+
+    def _current_scale(self) -> Tensor:
+        return self.weight + 1 if self.zero_centered else self.weight
 
     def forward(self, hidden: Tensor) -> Tensor:
-        assert self._scale is not None, "prepare_for_serving comes first"
+        scale = self._current_scale() if self._scale is None else self._scale
         shape = (hidden.shape[-1],)
         if self.bias is None:
-            return rms_norm(hidden, shape, self._scale, self.eps)
-        return layer_norm(hidden, shape, self._scale, self.bias, self.eps)
+            return rms_norm(hidden, shape, scale, self.eps)
+        return layer_norm(hidden, shape, scale, self.bias, self.eps)
 
     def add(self, residual: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
         """(residual + update, its normalisation), between two halves of a layer: one kernel if there is one."""

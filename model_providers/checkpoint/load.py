@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from model_providers.checkpoint.absent_projection import zeros_for_absent_projection
 from model_providers.checkpoint.load_legacy import legacy_state_dict
 from model_providers.checkpoint.load_torch_dist import torch_dist_state_dict
 from model_providers.config import ModelConfig
@@ -18,6 +19,7 @@ def load_weights(model: nn.Module, config: ModelConfig) -> None:
     """
     read = torch_dist_state_dict if config.checkpoint_format == "torch_dist" else legacy_state_dict
     state: dict[str, Tensor] = read(model, config)
+    state |= zeros_for_absent_projection(model, state, config)
     missing = [name for name, _ in model.named_parameters() if name not in state]
     if missing:
         raise CheckpointError(config.checkpoint, f"lacks {listed(missing)} of the model that its arguments describe")

@@ -7,7 +7,8 @@ projections are each split and then laid side by side).
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from megatron.core import parallel_state
 from torch import Tensor, nn
 
+from model_providers.checkpoint.absent_projection import absent_projection
 from model_providers.checkpoint.secure import load_weights_only
 from model_providers.checkpoint.vocabulary import VOCABULARY_TENSORS
 from model_providers.config import ModelConfig
@@ -22,7 +24,7 @@ from model_providers.errors import CheckpointError
 from model_providers.layer_specs import FUSED_NORM_KEYS
 
 _RANK_DIRECTORY = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_\d+)?$")
-_LAYER = re.compile(r"^decoder\.layers\.(\d+)\.")
+_LAYER = re.compile(r"^((?:\w+\.)?)decoder\.layers\.(\d+)\.")  # in LLaVA a part's name comes first
 _FILE = "model_optim_rng.pt"
 
 Shards = dict[str, list[Tensor]]
@@ -31,15 +33,19 @@ Shards = dict[str, list[Tensor]]
 def legacy_state_dict(model: nn.Module, config: ModelConfig) -> dict[str, Tensor]:
     """This rank's shard of every parameter: name -> tensor in the serving dtype, on the serving device."""
     shards = _read_shards(config.checkpoint)
-    tied_copy = "output_layer.weight" if getattr(model, "share_embeddings_and_output_weights", False) else None
+    tied = getattr(model, "share_embeddings_and_output_weights", False)
+    tied_copies = ("output_layer.weight", "language_model.output_layer.weight") if tied else ()
+    absent = absent_projection(shards, config)
     state = {}
     for name, parameter in model.named_parameters():
+        if name.startswith(absent):
+            continue
         parts = shards.pop(name, None)
         if parts is None:
             raise CheckpointError(config.checkpoint, f"lacks {name!r}, which its arguments call for")
         shard = _local_shard(name, parameter, parts, config)
         state[name] = shard.to(dtype=config.dtype, device=config.device, copy=True)
-    left = sorted(name for name in shards if name != tied_copy)
+    left = sorted(name for name in shards if name not in tied_copies)
     if left:
         raise CheckpointError(
             config.checkpoint,
@@ -56,7 +62,7 @@ def _read_shards(checkpoint: Path) -> Shards:
         if match := _RANK_DIRECTORY.fullmatch(directory.name):
             stages[int(match[2] or 0)][int(match[1])] = directory / _FILE
     shards: Shards = {}
-    first_layer = 0
+    first_layers: Counter[str] = Counter()
     for stage in sorted(stages):
         ranks = stages[stage]
         if sorted(ranks) != list(range(len(ranks))):
@@ -65,8 +71,9 @@ def _read_shards(checkpoint: Path) -> Shards:
         for name in states[0]:
             if name.endswith("_extra_state") or states[0][name] is None:
                 continue
-            shards.setdefault(_serving_name(name, first_layer), [state[name] for state in states])
-        first_layer += len({match[1] for name in states[0] if (match := _LAYER.match(name))})
+            shards.setdefault(_serving_name(name, first_layers), [state[name] for state in states])
+        layers = {match.groups() for name in states[0] if (match := _LAYER.match(name))}
+        first_layers.update(part for part, _ in layers)
     return shards
 
 
@@ -82,10 +89,11 @@ def _model_state(path: Path) -> dict[str, Tensor]:
     return model
 
 
-def _serving_name(name: str, first_layer: int) -> str:
+def _serving_name(name: str, first_layers: Mapping[str, int]) -> str:
     """Number layers over all pipeline stages, and undo Transformer Engine's fused names."""
     if match := _LAYER.match(name):
-        name = f"decoder.layers.{int(match[1]) + first_layer}.{name[match.end() :]}"
+        part, layer = match.groups()
+        name = f"{part}decoder.layers.{int(layer) + first_layers[part]}.{name[match.end() :]}"
     for ours, fused in FUSED_NORM_KEYS.items():
         name = name.replace(fused, ours)
     return name

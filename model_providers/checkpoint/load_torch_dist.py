@@ -9,10 +9,12 @@ from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTenso
 from megatron.core.transformer.utils import ensure_metadata_has_dp_cp_group
 from torch import Tensor, nn
 
+from model_providers.checkpoint.absent_projection import absent_projection
 from model_providers.checkpoint.tensor_reader import TensorReader
 from model_providers.checkpoint.vocabulary import VOCABULARY_TENSORS
 from model_providers.config import ModelConfig
 from model_providers.errors import CheckpointError
+from model_providers.layer_specs import FUSED_NORM_KEYS
 
 # What training saves beside the model.
 _TRAINING_STATE = ("optimizer.", "chained_", "rng_state", "rerun_state_machine", "opt_param_scheduler")
@@ -23,14 +25,19 @@ def torch_dist_state_dict(model: nn.Module, config: ModelConfig) -> dict[str, Te
     with TensorReader(config.checkpoint) as reader:
         sharded = cast(Any, model).sharded_state_dict(metadata=_layout(reader))
         loader = _Loader(reader, config)
-        state = {name: loader.load(entry) for name, entry in sharded.items() if not isinstance(entry, ShardedObject)}
+        absent = absent_projection(reader.shapes, config)
+        state = {
+            name: loader.load(entry)
+            for name, entry in sharded.items()
+            if not isinstance(entry, ShardedObject) and not name.startswith(absent)
+        }
         loader.refuse_leftovers()
     return state
 
 
 def _layout(reader: TensorReader) -> dict[str, Any]:
     """How the writer named its tensors, told from the names: layers stacked or apart, gate and up joined or apart."""
-    apart = any(key.startswith("decoder.layers.0.") for key in reader.shapes)
+    apart = any("decoder.layers.0." in key for key in reader.shapes)
     singletons = any(key.endswith(("linear_fc1.weight_w", "linear_fc1.weight_v")) for key in reader.shapes)
     metadata: dict[str, Any] = {"non_homogeneous_layers": apart}
     if singletons:
@@ -57,10 +64,9 @@ class _Loader:
         return self._read(entry)
 
     def _read(self, part: ShardedTensor) -> Tensor:
-        stored = self._reader.shapes.get(part.key)
-        if stored is None:
-            raise CheckpointError(self._config.checkpoint, f"lacks {part.key!r}, which its arguments call for")
-        self._consumed.add(part.key)
+        key = self._stored_key(part.key)
+        stored = self._reader.shapes[key]
+        self._consumed.add(key)
         out = torch.empty(part.local_shape, dtype=self._config.dtype, device=self._config.device)
         rows = part.local_shape[0] if part.local_shape else 0
         if part.key in VOCABULARY_TENSORS:
@@ -79,8 +85,18 @@ class _Loader:
         for _ in range(part.prepend_axis_num):
             target = target.unsqueeze(0)
         if target.numel():
-            self._reader.read_into(part.key, tuple(part.global_offset), target)
+            self._reader.read_into(key, tuple(part.global_offset), target)
         return out
+
+    def _stored_key(self, key: str) -> str:
+        """A norm has one of two names, by whether the layers that wrote it fuse it into the linear layer after it."""
+        names = [key]
+        for plain, fused in FUSED_NORM_KEYS.items():
+            names += [key.replace(plain, fused), key.replace(fused, plain)]
+        for name in names:
+            if name in self._reader.shapes:
+                return name
+        raise CheckpointError(self._config.checkpoint, f"lacks {key!r}, which its arguments call for")
 
     def refuse_leftovers(self) -> None:
         """Tensors of the model that nothing asked for mean that the arguments describe another model."""

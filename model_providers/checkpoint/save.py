@@ -1,7 +1,8 @@
 """Write checkpoints that Megatron-LM reads: torch_dist as megatron-core 0.19.2 writes it, and legacy torch.
 
-Both take the parameters of a GPT model whole (TP=1) by Megatron's local-spec names, such as
-`decoder.layers.0.input_layernorm.weight`, and write them in `args.params_dtype`.
+Both take the parameters of a GPT or LLaVA model whole (TP=1) by Megatron's local-spec names, such as
+`decoder.layers.0.input_layernorm.weight` or `vision_model.decoder.layers.0.input_layernorm.weight`, and write them in
+`args.params_dtype`. A LLaVA's parts are `language_model.`, `vision_model.` and `vision_projection.`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from model_providers.checkpoint.atomic_directory import atomic_directory
 from model_providers.checkpoint.single_process import process_group_of_one, saving_on_cpu
+from model_providers.config import ModelConfig
 from model_providers.errors import CheckpointError, UnsupportedModelError
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
@@ -82,7 +84,7 @@ def save_legacy_torch(
     args.ckpt_format, args.use_dist_ckpt = "torch", False
     with atomic_directory(destination) as building, process_group_of_one():
         # Loading replaces the parameters, and with them what Megatron's layers noted about how to cut them.
-        layout = dict(_gpt_model_on_meta(args).named_parameters())
+        layout = dict(_model_on_meta(state_dict, args).named_parameters())
         whole = dict(_model_holding(state_dict, args, destination).named_parameters())
         for rank in range(tensor_model_parallel_size):
             directory = building / iteration_directory_name(iteration) / f"mp_rank_{rank:02d}"
@@ -115,8 +117,8 @@ def _write_tracker(root: Path, iteration: Iteration) -> None:
 
 
 def _model_holding(state_dict: StateDict, args: Namespace, blamed: Path) -> Any:
-    """Megatron's GPTModel for `args`, its parameters being those of `state_dict` (no copy where the type fits)."""
-    model = _gpt_model_on_meta(args)
+    """Megatron's model for `args`, its parameters being those of `state_dict` (no copy where the type fits)."""
+    model = _model_on_meta(state_dict, args)
     cast = {name: tensor.to("cpu", args.params_dtype).contiguous() for name, tensor in state_dict.items()}
     try:
         outcome = model.load_state_dict(cast, strict=False, assign=True)
@@ -128,6 +130,30 @@ def _model_holding(state_dict: StateDict, args: Namespace, blamed: Path) -> Any:
             blamed, f"tensors missing for this model: {missing}; not part of it: {outcome.unexpected_keys}"
         )
     return model
+
+
+def _model_on_meta(state_dict: StateDict, args: Namespace) -> Any:
+    if any(name.startswith("vision_model.") for name in state_dict):
+        return _llava_model_on_meta(args)
+    return _gpt_model_on_meta(args)
+
+
+def _llava_model_on_meta(args: Namespace) -> Any:
+    from model_providers.llava import construct
+
+    return construct(
+        ModelConfig(
+            values=vars(args),
+            checkpoint=Path(),  # construction reads nothing
+            checkpoint_format="torch_dist",
+            dtype=args.params_dtype,
+            device=torch.device("cpu"),
+            tensor_model_parallel_size=1,
+            vocab_size=args.padded_vocab_size,
+            max_model_len=args.max_position_embeddings,
+            packed_linears=False,
+        )
+    )
 
 
 def _gpt_model_on_meta(args: Namespace) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from model_providers.errors import UnsupportedModelError
+from model_providers.vlm_arguments import add_vlm_arguments
 
 # What validation demands of every run, and what is true of a model without optimiser and random state.
 _RUN_FLAGS = ("--micro-batch-size", "1", "--no-save-optim", "--no-save-rng", "--ckpt-format", "torch_dist")
@@ -26,15 +27,18 @@ class _Parser(argparse.ArgumentParser):
         raise UnsupportedModelError("command line", message)
 
 
-def training_args(flags: Sequence[str]) -> Namespace:
+def training_args(flags: Sequence[str], *, multimodal: bool = False) -> Namespace:
     """Megatron's arguments for the training command line `flags`, parsed and validated for one rank.
 
+    multimodal: of a vision-language model; the namespace has `vlm_arguments.VLM_ARGUMENTS`, too.
     Raises UnsupportedModelError when Megatron's parser or validation refuses them.
     """
     from megatron.training.arguments import add_megatron_arguments, validate_args
 
     parser = _Parser(allow_abbrev=False, prog="megatron")
     add_megatron_arguments(parser)
+    if multimodal:
+        add_vlm_arguments(parser)
     args = parser.parse_args([*_RUN_FLAGS, *flags])
     # megatron.training.arguments.parse_args sets these after parsing, two from the environment of a training job.
     args.rank, args.world_size = 0, 1

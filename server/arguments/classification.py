@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from server.arguments.vlm_flags import VLM_FLAGS
+from model_providers.vlm_arguments import VLM_ARGUMENTS
 from server.config import EngineConfig, ServerConfig
 
 Category = Literal["architecture", "tokenizer", "vision", "numerics", "runtime", "engine", "server", "command"]
@@ -57,7 +57,7 @@ def megatron_classes() -> dict[str, ArgumentClass]:
 @cache
 def our_classes() -> dict[str, ArgumentClass]:
     """Arguments that this project adds."""
-    classes = {flag.name: ArgumentClass("vision", "used", "images") for flag in VLM_FLAGS}
+    classes = {flag.name: ArgumentClass("vision", "used", "images") for flag in VLM_ARGUMENTS}
     classes |= {f.name: ArgumentClass("engine", "used", "engine") for f in dataclasses.fields(EngineConfig)}
     classes |= {f.name: ArgumentClass("server", "used", "server") for f in dataclasses.fields(ServerConfig)}
     classes |= {name: ArgumentClass("numerics", "used", "number format") for name in COMPUTED_ARGUMENTS}

@@ -1,24 +1,11 @@
-"""The encoder table: agreement with what argument resolution assumes, and with megatron-core."""
+"""The encoder table agrees with Megatron's sources."""
 
 from __future__ import annotations
 
 import pytest
 
-from image_preprocessing.encoders import ENCODERS, find_encoder
+from image_preprocessing.encoders import find_encoder
 from image_preprocessing.errors import ImageSettingsError
-from server.arguments.model_defaults import model_defaults
-
-
-@pytest.mark.parametrize("name", list(ENCODERS))
-def test_argument_resolution_assumes_the_same(name):
-    encoder, assumed = ENCODERS[name], model_defaults(name)
-    assert encoder.patch_dim == assumed["patch_dim"]
-    assert encoder.class_token_len == assumed["class_token_len"]
-    for values, ours in (
-        (assumed["pixel_mean"], encoder.statistics.mean),
-        (assumed["pixel_std"], encoder.statistics.std),
-    ):
-        assert [value / 255 for value in values] == pytest.approx(ours, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from model_providers.checkpoint.hf.image_processor import image_processor_flags
+from model_providers.checkpoint.hf.image_token import image_token_flags
 from model_providers.checkpoint.hf.registry import family_of
 from model_providers.checkpoint.hf.source import HfSource, read_config
 from model_providers.checkpoint.training_args import training_args
@@ -39,16 +41,18 @@ def convert(directory: Path, dtype: DtypeChoice = "auto", on_progress: OnProgres
     """
     config = read_config(directory)
     family = family_of(config)
-    flags = [*family.megatron_flags(config), *_vocabulary_flags(directory, int(config.vocab_size))]
+    flags = [*family.megatron_flags(config), *_vocabulary_flags(directory, int(config.get_text_config().vocab_size))]
+    if family.multimodal:
+        flags += [*image_processor_flags(directory, config), *image_token_flags(directory, config)]
     with HfSource(directory, config) as source:
         target = _target_dtype(source, dtype)
-        args = training_args([*flags, *_FLAGS_OF_DTYPE[target]])
+        args = training_args([*flags, *_FLAGS_OF_DTYPE[target]], multimodal=family.multimodal)
         state_dict = {}
         for name, tensor in family.tensors(source):
             state_dict[name] = tensor.to(target)
             if on_progress is not None:
                 on_progress(source.num_taken, source.num_tensors)
-        left_over = [name for name in source.unused() if not family.is_ignorable(name)]
+        left_over = [name for name in source.unused() if not family.is_ignorable(name, config)]
     if left_over:
         raise CheckpointError(directory, f"tensors that a {config.model_type} does not have: {left_over}")
     return Converted(state_dict, args)

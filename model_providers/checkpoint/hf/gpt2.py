@@ -10,7 +10,7 @@ import torch
 
 from model_providers.checkpoint.hf.family import NamedTensor, output_layer, require
 from model_providers.checkpoint.hf.layout import fuse_qkv
-from model_providers.checkpoint.hf.source import HfSource
+from model_providers.checkpoint.hf.source import TensorSource
 
 # Megatron's GELU is the tanh approximation where it is fused with the bias (its default), and exact where it is not.
 _TANH_GELU = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
@@ -20,6 +20,8 @@ _MASK_BUFFER = re.compile(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)")
 
 
 class Gpt2:
+    multimodal = False
+
     def megatron_flags(self, config: Any) -> list[str]:
         require(config, "activation_function", *_TANH_GELU, *_EXACT_GELU)
         require(config, "scale_attn_weights", True)
@@ -43,7 +45,7 @@ class Gpt2:
             switches.append("--untie-embeddings-and-output-weights")
         return [*(str(part) for item in flags.items() for part in item), *switches]
 
-    def tensors(self, source: HfSource) -> Iterator[NamedTensor]:
+    def tensors(self, source: TensorSource) -> Iterator[NamedTensor]:
         # The published files lack the prefix that transformers writes.
         root = "transformer." if "transformer.wte.weight" in source else ""
         embedding = source.take(f"{root}wte.weight")
@@ -56,7 +58,7 @@ class Gpt2:
             yield NamedTensor(f"decoder.final_layernorm.{kind}", source.take(f"{root}ln_f.{kind}"))
         yield from output_layer(source, embedding)
 
-    def _layer(self, source: HfSource, theirs: str, ours: str, kind: str) -> Iterator[NamedTensor]:
+    def _layer(self, source: TensorSource, theirs: str, ours: str, kind: str) -> Iterator[NamedTensor]:
         def take(name: str) -> torch.Tensor:
             return source.take(f"{theirs}{name}.{kind}")
 
@@ -67,7 +69,7 @@ class Gpt2:
         for megatron_name, hf_name in _LINEARS.items():
             yield NamedTensor(f"{ours}{megatron_name}.{kind}", _out_first(take(hf_name)))
 
-    def is_ignorable(self, name: str) -> bool:
+    def is_ignorable(self, name: str, config: Any) -> bool:
         return _MASK_BUFFER.fullmatch(name) is not None
 
 

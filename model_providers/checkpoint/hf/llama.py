@@ -10,11 +10,13 @@ import torch
 from model_providers.checkpoint.hf.family import NamedTensor, output_layer, require
 from model_providers.checkpoint.hf.layout import fuse_gate_up, fuse_qkv
 from model_providers.checkpoint.hf.rope import rope_flags
-from model_providers.checkpoint.hf.source import HfSource
+from model_providers.checkpoint.hf.source import TensorSource
 
 
 class Llama:
     """Also the base of the families that differ from it in a detail."""
+
+    multimodal = False
 
     def megatron_flags(self, config: Any) -> list[str]:
         self.check(config)
@@ -43,7 +45,7 @@ class Llama:
         require(config, "attention_bias", False, None)  # it would be on QKV and output; Megatron has QKV or all layers
         require(config, "mlp_bias", False, None)
 
-    def tensors(self, source: HfSource) -> Iterator[NamedTensor]:
+    def tensors(self, source: TensorSource) -> Iterator[NamedTensor]:
         embedding = source.take("model.embed_tokens.weight")
         yield NamedTensor("embedding.word_embeddings.weight", embedding)
         for layer in range(source.config.num_hidden_layers):
@@ -51,7 +53,7 @@ class Llama:
         yield NamedTensor("decoder.final_layernorm.weight", source.take("model.norm.weight"))
         yield from output_layer(source, embedding)
 
-    def layer(self, source: HfSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
+    def layer(self, source: TensorSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
         """One transformer layer; `theirs` and `ours` are the prefixes of its names."""
         take = source.take
         yield NamedTensor(ours + "input_layernorm.weight", take(theirs + "input_layernorm.weight"))
@@ -62,10 +64,10 @@ class Llama:
         yield NamedTensor(ours + "mlp.linear_fc1.weight", fuse_gate_up(gate, up))
         yield NamedTensor(ours + "mlp.linear_fc2.weight", take(theirs + "mlp.down_proj.weight"))
 
-    def qkv(self, source: HfSource, theirs: str, kind: str) -> torch.Tensor:
+    def qkv(self, source: TensorSource, theirs: str, kind: str) -> torch.Tensor:
         """The fused QKV projection's weight or bias, as `kind` says."""
         query, key, value = (source.take(f"{theirs}self_attn.{part}_proj.{kind}") for part in "qkv")
         return fuse_qkv(query, key, value, source.config.num_key_value_heads)
 
-    def is_ignorable(self, name: str) -> bool:
+    def is_ignorable(self, name: str, config: Any) -> bool:
         return name.endswith("rotary_emb.inv_freq")  # a buffer in old exports, computed from rope_theta

@@ -7,7 +7,7 @@ from typing import Any
 
 from model_providers.checkpoint.hf.family import NamedTensor, require
 from model_providers.checkpoint.hf.llama import Llama
-from model_providers.checkpoint.hf.source import HfSource
+from model_providers.checkpoint.hf.source import TensorSource
 from model_providers.errors import UnsupportedModelError
 
 
@@ -19,7 +19,7 @@ class Qwen2(Llama):
     def megatron_flags(self, config: Any) -> list[str]:
         return [*super().megatron_flags(config), "--add-qkv-bias"]
 
-    def layer(self, source: HfSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
+    def layer(self, source: TensorSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
         yield from super().layer(source, theirs, ours)
         yield NamedTensor(ours + "self_attention.linear_qkv.bias", self.qkv(source, theirs, "bias"))
 

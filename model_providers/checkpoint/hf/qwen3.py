@@ -8,7 +8,7 @@ from typing import Any
 from model_providers.checkpoint.hf.family import NamedTensor
 from model_providers.checkpoint.hf.llama import Llama
 from model_providers.checkpoint.hf.qwen2 import require_full_attention
-from model_providers.checkpoint.hf.source import HfSource
+from model_providers.checkpoint.hf.source import TensorSource
 
 
 class Qwen3(Llama):
@@ -19,7 +19,7 @@ class Qwen3(Llama):
     def megatron_flags(self, config: Any) -> list[str]:
         return [*super().megatron_flags(config), "--qk-layernorm"]
 
-    def layer(self, source: HfSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
+    def layer(self, source: TensorSource, theirs: str, ours: str) -> Iterator[NamedTensor]:
         yield from super().layer(source, theirs, ours)
         for part in "qk":
             norm = source.take(f"{theirs}self_attn.{part}_norm.weight")  # (head_dim,)

@@ -5,20 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from model_providers.checkpoint.hf.family import Family
-from model_providers.checkpoint.hf.gpt2 import Gpt2
-from model_providers.checkpoint.hf.llama import Llama
-from model_providers.checkpoint.hf.mistral import Mistral
-from model_providers.checkpoint.hf.qwen2 import Qwen2
-from model_providers.checkpoint.hf.qwen3 import Qwen3
+from model_providers.checkpoint.hf.internvl import InternVL
+from model_providers.checkpoint.hf.llava import Llava
+from model_providers.checkpoint.hf.text_families import TEXT_FAMILIES
 from model_providers.errors import UnsupportedModelError
 
-FAMILIES: dict[str, Family] = {
-    "llama": Llama(),  # SmolLM and SmolLM2 call themselves llama
-    "mistral": Mistral(),
-    "qwen2": Qwen2(),
-    "qwen3": Qwen3(),
-    "gpt2": Gpt2(),
-}
+FAMILIES: dict[str, Family] = {**TEXT_FAMILIES, "llava": Llava(), "internvl": InternVL()}
 
 
 def family_of(config: Any) -> Family:

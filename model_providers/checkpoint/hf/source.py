@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +16,22 @@ from model_providers.errors import CheckpointError
 
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
+
+
+class TensorSource(Protocol):
+    """What a family reads a model from: a directory's tensors, or those of one part of a larger model.
+
+    config: of the model or the part.
+    """
+
+    directory: Path
+    config: Any
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def take(self, name: str) -> torch.Tensor:
+        """Raises CheckpointError for a tensor that is not there, or not of floating-point numbers."""
+        ...
 
 
 class HfSource:

@@ -83,7 +83,7 @@ def test_a_typed_number_of_rows_cannot_differ(plant: Plant, resolve: Any) -> Non
 
 
 def test_tiling_with_dynamic_resolution(plant: Plant, resolve: Any) -> None:
-    load = plant(language_model_type="llama3_8b", use_tiling=True)
+    load = plant(language_model_type="llama3_8b", use_tiling=True, vision_model_type="radio")
     assert resolve(load).status == 0
     found = resolve(load, "--dynamic-resolution")
     assert found.status == 3
@@ -92,6 +92,25 @@ def test_tiling_with_dynamic_resolution(plant: Plant, resolve: Any) -> None:
     assert "use_tiling is True (checkpoint) and dynamic_resolution is True (command line)" in conflict["message"]
     assert conflict["fix"] == "--no-use-tiling or --no-dynamic-resolution"
     assert resolve(load, "--dynamic-resolution", "--no-use-tiling").status == 0
+
+
+@pytest.mark.parametrize(
+    ("saved", "argument"),
+    [
+        ({"vision_model_type": "vit"}, "vision_model_type"),
+        ({"vision_projection_type": "qformer"}, "vision_projection_type"),
+        ({"vision_model_type": "clip", "dynamic_resolution": True}, "dynamic_resolution"),
+        ({"conv_merging": True, "disable_vision_class_token": True}, "conv_merging"),
+        ({"position_embedding_type": "learned_absolute"}, "position_embedding_type"),
+        ({"language_model_type": "mine"}, "vision_projection_ffn_hidden_size"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_by_name(
+    plant: Plant, resolve: Any, saved: dict[str, Any], argument: str
+) -> None:
+    found = resolve(plant(**{"language_model_type": "llama3_8b"} | saved))
+    assert found.status == 3
+    assert argument in conflicts(found)
 
 
 def test_tiling_means_nothing_to_a_gpt(plant: Plant, resolve: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.arguments.parser import ServeParser
-from server.arguments.vlm_flags import VLM_FLAGS
+from model_providers.vlm_arguments import VLM_ARGUMENTS
 from server.config import EngineConfig, ServerConfig
 from server.errors import ConfigurationError
 
@@ -98,7 +98,7 @@ def test_mistakes_are_named(parser: ServeParser, argv: list[str], message: str) 
 
 def test_our_arguments_are_all_there_with_their_defaults(parser: ServeParser) -> None:
     ours = {f.name: f.default for config in (EngineConfig, ServerConfig) for f in dataclasses.fields(config)}
-    ours |= {flag.name: flag.default for flag in VLM_FLAGS}
+    ours |= {flag.name: flag.default for flag in VLM_ARGUMENTS}
     assert {name: parser.defaults[name] for name in ours} == ours
 
 

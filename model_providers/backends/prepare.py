@@ -1,0 +1,19 @@
+"""What has to happen to a module's parts once their weights are loaded."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from model_providers.backends.linear import ServingColumnParallelLinear, ServingRowParallelLinear, can_pack
+from model_providers.backends.norm import ServingNorm
+from model_providers.config import ModelConfig
+
+
+def prepare_modules(root: nn.Module, config: ModelConfig) -> None:
+    """Settle the scales of the norms and, where asked for and possible, pack the weights of the linear layers."""
+    pack = config.packed_linears and can_pack(config.dtype, config.device)
+    for module in root.modules():
+        if isinstance(module, ServingNorm):
+            module.prepare_for_serving()
+        if pack and isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
+            module.pack()
