@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from model_providers.errors import UnsupportedModelError
-from model_providers.vision.projection_settings import projection_settings
-from model_providers.vision.settings import encoder_settings
+from model_providers.vision.supported import vision_settings
 from server.arguments.classification import classify
 from server.arguments.derive import Machine
 from server.arguments.option_groups import flag_of
@@ -121,15 +120,12 @@ def _images(entries: Entries, kind: ModelKindName) -> Iterator[Conflict]:
         fix = "--no-use-tiling or --no-dynamic-resolution"
         yield _conflict(entries, ("use_tiling", "dynamic_resolution"), message, fix)
         return
-    for describe in (encoder_settings, projection_settings):
-        try:
-            describe(entries.values)
-        except UnsupportedModelError as error:
-            fix = f"{flag_of(error.argument)}, or serve another checkpoint"
-            yield Conflict([error.argument], f"{says(entries[error.argument])}: {error.reason}", fix)
-    if entries.value("position_embedding_type") == "learned_absolute":
-        message = "LLaVAModel counts an image as one learned position, which is not supported"
-        yield _conflict(entries, ("position_embedding_type",), message, "serve a checkpoint trained with rope")
+    ranks = entries.value("tensor_model_parallel_size")
+    try:
+        vision_settings(entries.values, ranks if isinstance(ranks, int) and ranks > 0 else 1)
+    except UnsupportedModelError as error:
+        fix = f"{flag_of(error.argument)}, or serve another checkpoint"
+        yield Conflict([error.argument], f"{says(entries[error.argument])}: {error.reason}", fix)
 
 
 def _machine(entries: Entries, machine: Machine) -> Iterator[Conflict]:

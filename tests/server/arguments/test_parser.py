@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from server.arguments.parser import ServeParser
 from model_providers.vlm_arguments import VLM_ARGUMENTS
+from server.arguments.parser import ServeParser
 from server.config import EngineConfig, ServerConfig
 from server.errors import ConfigurationError
 

@@ -1,0 +1,69 @@
+"""What the parent and a worker tell each other: JSON messages, one per line, on its standard input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from benchmarks.aggregates import StepTime
+
+
+class Load(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """parent -> worker, first of all.
+
+    model: the resolved document (engine) or the Hugging Face directory. dtype, device, threads: resolved.
+    """
+
+    model: str
+    dtype: str
+    device: str
+    threads: int
+    prompts: list[list[int]]
+
+
+class Generate(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """parent -> worker: continue every prompt by exactly so many tokens. batch_size: of a static batch."""
+
+    max_new_tokens: int
+    batch_size: int | None = None
+
+
+class Loaded(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """worker -> parent: warm. load_seconds: without imports. rss_*: resident, imports done and ready."""
+
+    load_seconds: float
+    rss_after_imports_bytes: int
+    rss_ready_bytes: int
+    weights_bytes: int
+
+
+class Generated(msgspec.Struct, tag=True, frozen=True, kw_only=True):
+    """worker -> parent. token_ids: by prompt. seconds: from the first prompt to the last token.
+
+    decode_steps: steps that did nothing but decode (engine only). cached_tokens: prompt tokens not computed.
+    """
+
+    seconds: float
+    token_ids: list[list[int]]
+    peak_rss_bytes: int
+    decode_steps: list[StepTime] = msgspec.field(default_factory=list)
+    cached_tokens: int = 0
+
+
+class Failed(msgspec.Struct, tag=True, frozen=True):
+    """worker -> parent: it ends now; reason is for people."""
+
+    reason: str
+
+
+ToWorker = Load | Generate
+FromWorker = Loaded | Generated | Failed
+
+_to_worker: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
+_from_worker: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
+
+encode: Callable[[Any], bytes] = msgspec.json.encode
+decode_to_worker = _to_worker.decode
+decode_from_worker = _from_worker.decode

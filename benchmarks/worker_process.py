@@ -1,0 +1,100 @@
+"""A worker as the parent sees it: a process that answers one message at a time, or is reported with its last words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from benchmarks.errors import MeasurementError
+from benchmarks.messages import Failed, Generate, Generated, Load, Loaded, ToWorker, decode_from_worker, encode
+from benchmarks.process_log import ProcessLog
+from server.process_lifetime import bound_command
+
+_ANSWER_TIMEOUT = 1800.0
+"""Seconds for one answer; the slowest known takes about a minute, so a worker that needs longer hangs."""
+
+_EXIT_TIMEOUT = 20.0
+
+
+class WorkerProcess:
+    """Dies with this process. Use it as a context manager."""
+
+    def __init__(self, kind: str, load: Load) -> None:
+        self._kind = kind
+        self._log = ProcessLog()
+        threads = str(load.threads)
+        self._process = subprocess.Popen(
+            bound_command([sys.executable, "-m", "benchmarks.worker", kind]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log.file,
+            env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"},
+        )
+        self._load = load
+
+    def load(self) -> Loaded:
+        """Wait until it is loaded and warm. Raises MeasurementError."""
+        answer = self._ask(self._load)
+        assert isinstance(answer, Loaded)
+        return answer
+
+    def generate(self, command: Generate) -> Generated:
+        """Raises MeasurementError, also when a prompt got another number of tokens than it should."""
+        answer = self._ask(command)
+        assert isinstance(answer, Generated)
+        counts = {len(ids) for ids in answer.token_ids}
+        if counts != {command.max_new_tokens} or len(answer.token_ids) != len(self._load.prompts):
+            raise MeasurementError(
+                f"{self._kind}: {len(answer.token_ids)} sequences of {sorted(counts)} tokens came back for "
+                f"{len(self._load.prompts)} prompts and {command.max_new_tokens} tokens each"
+            )
+        return answer
+
+    def close(self) -> None:
+        """Let it end, and kill it if it does not."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_EXIT_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._process.kill()  # interrupted: do not wait for the end of a step
+        self.close()
+
+    def _ask(self, message: ToWorker) -> Loaded | Generated:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        timer = threading.Timer(_ANSWER_TIMEOUT, self._process.kill)
+        timer.start()
+        try:
+            self._process.stdin.write(encode(message) + b"\n")
+            self._process.stdin.flush()
+            answer = decode_from_worker(self._process.stdout.readline())
+        except (OSError, msgspec.DecodeError) as error:  # no answer, or half of one: it has ended
+            status = self._process.wait()
+            raise MeasurementError(
+                f"{self._kind}: the worker ended with status {status}{self._log.last_lines()}"
+            ) from error
+        finally:
+            timer.cancel()
+        if isinstance(answer, Failed):
+            raise MeasurementError(f"{self._kind}: {answer.reason}")
+        return answer

@@ -1,0 +1,213 @@
+"""A LLaVA through the whole server: what Hugging Face's implementation answers, from the same picture files."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from PIL import Image
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+)
+
+from model_providers.checkpoint.import_command import import_hf
+
+IMAGE_TOKEN = 98
+TOKENS_PER_IMAGE = 16
+NEW_TOKENS = 8
+TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %} w7{% endif %}"
+
+
+def picture(seed: int, size: tuple[int, int] = (50, 37)) -> bytes:
+    pixels = torch.randint(0, 256, (size[1], size[0], 3), generator=torch.Generator().manual_seed(seed))
+    file = io.BytesIO()
+    Image.fromarray(pixels.to(torch.uint8).numpy()).resize((size[0] * 2, size[1] * 2)).save(file, "PNG")
+    return file.getvalue()
+
+
+class Truth:
+    """Hugging Face's model and image processor, one question at a time."""
+
+    def __init__(self, directory: Path) -> None:
+        torch.manual_seed(3)
+        text = LlamaConfig(
+            hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            vocab_size=99, max_position_embeddings=256,
+        )  # fmt: skip
+        vision = CLIPVisionConfig(
+            hidden_size=32,
+            intermediate_size=40,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            image_size=28,
+            patch_size=7,
+        )
+        self.model = LlavaForConditionalGeneration(
+            LlavaConfig(vision_config=vision, text_config=text, image_token_index=IMAGE_TOKEN)
+        ).eval()
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                noise = torch.randn_like(parameter) * 0.25
+                parameter.copy_(1 + noise if "norm" in name and name.endswith("weight") else noise)
+        self.processor = CLIPImageProcessorPil(size={"shortest_edge": 28}, crop_size={"height": 28, "width": 28})
+        self.model.save_pretrained(directory)
+        self.processor.save_pretrained(directory)
+        tokenizer = Tokenizer(WordLevel({f"w{i}": i for i in range(98)} | {"<image>": IMAGE_TOKEN}, unk_token="w0"))
+        tokenizer.pre_tokenizer = Whitespace()
+        tokenizer.add_special_tokens([AddedToken("<image>", special=True)])
+        tokenizer.save(str(directory / "tokenizer.json"))
+        settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE}
+        (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+
+    @torch.inference_mode()
+    def answer(self, parts: list[int | bytes]) -> list[int]:
+        """Greedy tokens after word ids and pictures."""
+        ids, pictures = [], []
+        for part in parts:
+            ids += [part] if isinstance(part, int) else [IMAGE_TOKEN] * TOKENS_PER_IMAGE
+            pictures += [] if isinstance(part, int) else [Image.open(io.BytesIO(part))]
+        pixels = self.processor(images=pictures, return_tensors="pt")["pixel_values"] if pictures else None
+        for _ in range(NEW_TOKENS):
+            logits = self.model(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0, -1]
+            logits[IMAGE_TOKEN] = -torch.inf  # the expanded prompt is all that holds image tokens
+            ids.append(int(logits.argmax()))
+        return ids[-NEW_TOKENS:]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Truth, Path]:
+    directory = tmp_path_factory.mktemp("llava")
+    model = Truth(directory / "hf")
+    import_hf(directory / "hf", directory / "megatron")
+    return model, directory / "megatron"
+
+
+CONFIGURATIONS = {
+    "as it is": (),
+    "two ranks": ("--tensor-model-parallel-size", "2"),
+    # Two images fit, prompts are cut inside images, and nothing is kept between requests.
+    "small caches": ("--no-prefix-caching", "--image-cache-mb", "0.006", "--max-batched-tokens", "11"),
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
+def client(request: pytest.FixtureRequest, truth: tuple[Truth, Path]) -> Iterator[httpx.Client]:
+    command = [sys.executable, "-m", "server", "--load", str(truth[1]), "--port", "0", "--dtype", "fp32"]
+    command += ["--kv-cache-gb", "0.02", "--threads", "1", *request.param]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().split("listening on ")[1].strip()
+        with httpx.Client(base_url=url, timeout=60) as client:
+            deadline = time.monotonic() + 200
+            while not client.get("/health/ready").is_success:
+                assert process.poll() is None and time.monotonic() < deadline
+                time.sleep(0.1)
+            yield client
+            stats = client.get("/server_info").json()["stats"]
+            assert stats["num_free_blocks"] == stats["num_blocks"]
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def ask(client: httpx.Client, parts: list[int | bytes]) -> tuple[list[int], dict[str, Any]]:
+    text = " ".join(f"w{part}" if isinstance(part, int) else "<image>" for part in parts)
+    body = {
+        "text": text,
+        "image_data": [base64.b64encode(part).decode() for part in parts if isinstance(part, bytes)],
+        "sampling_params": {
+            "max_new_tokens": NEW_TOKENS, "temperature": 0, "ignore_eos": True, "logit_bias": {IMAGE_TOKEN: -100.0},
+        },
+    }  # fmt: skip
+    reply = client.post("/generate", json=body)
+    assert reply.is_success, reply.text
+    return reply.json()["output_ids"], reply.json()["meta_info"]
+
+
+RED, BLUE = picture(1), picture(2, (64, 21))
+QUESTIONS: list[list[int | bytes]] = [
+    [5, 6, 7],
+    [RED, 11, 12],
+    [3, RED, 11],
+    [RED, 4, BLUE, 5],
+    [9, 8, BLUE, RED, 7, 6],
+    [RED, BLUE, picture(3), picture(4, (20, 90)), 20],
+]
+
+
+def test_answers_are_hugging_face_s_with_any_number_of_images(client: httpx.Client, truth: tuple[Truth, Path]) -> None:
+    for parts in QUESTIONS:
+        tokens, meta = ask(client, parts)
+        assert tokens == truth[0].answer(parts)
+        assert meta["image_tokens"] == TOKENS_PER_IMAGE * sum(isinstance(part, bytes) for part in parts)
+
+
+def test_the_same_words_with_another_picture_and_back(client: httpx.Client) -> None:
+    words: list[int | bytes] = [30, 31, 32, 33]
+    answers = [ask(client, [*words, image, *words])[0] for image in (RED, BLUE, RED, BLUE)]
+    assert answers[0] == answers[2]
+    assert answers[1] == answers[3]
+    assert answers[0] != answers[1]
+
+
+def test_all_at_once_is_the_same_as_one_by_one(client: httpx.Client) -> None:
+    expected = [ask(client, parts)[0] for parts in QUESTIONS]
+    with ThreadPoolExecutor(12) as pool:
+        together = list(pool.map(lambda parts: ask(client, parts)[0], QUESTIONS * 4))
+    assert together == expected * 4
+
+
+def test_chat_places_pictures_where_their_parts_are(client: httpx.Client, truth: tuple[Truth, Path]) -> None:
+    url = f"data:image/png;base64,{base64.b64encode(BLUE).decode()}"
+    content = [
+        {"type": "text", "text": "w3 w4"},
+        {"type": "image_url", "image_url": {"url": url}},
+        {"type": "text", "text": "w5"},
+    ]
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": NEW_TOKENS, "temperature": 0}
+    reply = client.post("/v1/chat/completions", json=body | {"logit_bias": {str(IMAGE_TOKEN): -100.0}}).json()
+    words = [int(word.removeprefix("w")) for word in reply["choices"][0]["message"]["content"].split()]
+    assert words == truth[0].answer([3, 4, BLUE, 5, 7])
+
+
+def test_a_second_question_finds_the_first_one_s_image(client: httpx.Client, request: pytest.FixtureRequest) -> None:
+    fresh = picture(77)
+    before = client.get("/server_info").json()["stats"]
+    ask(client, [fresh, 40])
+    ask(client, [1, fresh, 40])
+    _, meta = ask(client, [fresh, 41])
+    after = client.get("/server_info").json()["stats"]
+    assert after["total_images_encoded"] > before["total_images_encoded"]
+    if "small" in request.node.callspec.id:
+        assert meta["cached_tokens"] == 0
+    else:
+        assert after["total_images_encoded"] == before["total_images_encoded"] + 1
+        assert after["total_image_cache_hits"] > before["total_image_cache_hits"]
+        assert meta["cached_tokens"] == 16  # the block that the image fills
+
+
+def test_bad_pictures_are_refused_and_the_next_question_is_answered(client: httpx.Client) -> None:
+    for data in (RED[:200], b"not a picture", b""):
+        body = {"text": "w1", "image_data": base64.b64encode(data).decode()}
+        assert client.post("/generate", json=body).status_code == 400
+    assert ask(client, QUESTIONS[1])[0]
