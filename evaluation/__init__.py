@@ -1,5 +1,6 @@
 """Batch evaluation over HTTP: append-only truth, resumable, scored without inference.
 
-Reading order: `cli` (one command), `datasets` (rows in), `prompts`, `keys` and `plan` (what will be asked), `transport`
-(asking), `runner` (many at once), `run_directory` (what is kept), `scorers`, `summary` and `export` (what comes out).
+Reading order: `cli` and `evaluate` (one command), `datasets` (rows in), `prompts`, `request_types`, `keys` and `plan`
+(what will be asked), `transport` (asking), `asking` and `runner` (many at once), `answers` and `thinking` (from a reply
+to a record), `run_directory` (what is kept), `scorers`, `scoring`, `summary`, `export` and `report` (what comes out).
 """

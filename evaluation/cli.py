@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import math
+import os
 import sys
-from pathlib import Path
-from urllib.parse import urlsplit
 
 from evaluation.errors import EvaluationError, ExitStatus
-from evaluation.evaluate import EvaluateOptions, evaluate, merge
+from evaluation.evaluate import evaluate, merge
+from evaluation.flags import API_KEY_VARIABLE, build_parser
 from evaluation.keys import GenerationParameters
-from evaluation.scorers import ScorerName
+from evaluation.options import EvaluateOptions, FailureLimit, RowChoice
+from evaluation.shard import Shard
+from evaluation.thinking import COMPATIBLE_TAGS, ThinkingSplit, split_think_of_environment
 
-EPILOG = """\
-The same command resumes an interrupted run: what has an answer in RUN is not asked again, whatever the concurrency.
-
-exit status:
-  0  complete: every row has its outcome, and none of the failed ones could pass if asked again
-  1  incomplete: run the same command again
-  2  nothing was asked: usage, data, server or run directory; or RUN belongs to another model, data or parameters
-"""
+_BESIDE_MERGE = ("merge", "scorer", "fail_on_error", "export", "report")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -30,7 +24,13 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if arguments.merge is not None:
             _refuse_beside_merge(parser, arguments)
-            return merge(arguments.merge, arguments.scorer)
+            return merge(
+                arguments.merge,
+                arguments.scorer,
+                arguments.fail_on_error or FailureLimit(),
+                arguments.export,
+                report=arguments.report,
+            )
         _require(parser, arguments)
         return evaluate(_options(arguments))
     except EvaluationError as error:
@@ -38,72 +38,32 @@ def main(argv: list[str] | None = None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         print("megaserve evaluate: interrupted", file=sys.stderr)
-        return ExitStatus.INCOMPLETE
+        return ExitStatus.INTERRUPTED
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Every flag of the command. Defaults are those of `EvaluateOptions` and `GenerationParameters`."""
-    parser = argparse.ArgumentParser(
-        prog="megaserve evaluate",
-        description="Ask a server every question of a data file, keep every answer, and score them.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    run = parser.add_argument_group("run")
-    run.add_argument("--server", type=_url, metavar="URL", help="where the server listens, as http://127.0.0.1:8000")
-    run.add_argument("--data", type=Path, metavar="FILE", help="questions: VLMEvalKit's .tsv, or .jsonl")
-    run.add_argument("--output", type=Path, metavar="RUN", help="run directory: created, or resumed")
-    run.add_argument("--merge", type=Path, metavar="RUN", help="only write summary, scores and export of RUN again")
-    run.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows")
-    run.add_argument(
-        "--scorer", type=ScorerName, choices=list(ScorerName), default=ScorerName.AUTO, help="default: %(default)s"
-    )
-    run.add_argument("--prompt-template", type=Path, metavar="FILE", help="Jinja: question, hint, options, row")
-    run.add_argument(
-        "--retry-failed",
-        action=argparse.BooleanOptionalAction,
-        help="ask again every failed row, or none; default: those that could pass now",
-    )
-    run.add_argument("--new-run", "--force-new", action="store_true", help="set earlier contents of RUN aside")
-    _add_sampling(parser)
-    _add_requests(parser)
-    return parser
-
-
-def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    defaults = GenerationParameters()
-    group = parser.add_argument_group("sampling")
-    group.add_argument(
-        "--max-new-tokens", type=_positive, default=defaults.max_new_tokens, metavar="N", help="default: %(default)s"
-    )
-    group.add_argument(
-        "--temperature", type=_not_negative, default=defaults.temperature, metavar="T", help="default: 0, greedy"
-    )
-    group.add_argument(
-        "--top-p", type=_fraction, default=defaults.top_p, metavar="P", help="in (0, 1]; default: 1, off"
-    )
-    group.add_argument("--seed", type=int, metavar="N", help="default: none")
-
-
-def _add_requests(parser: argparse.ArgumentParser) -> None:
-    defaults = EvaluateOptions.__dataclass_fields__
-    group = parser.add_argument_group("requests")
-    for flag, kind, meta, text in (
-        ("--concurrency", _positive, "N", "questions under way at a time"),
-        ("--timeout", _seconds, "SECONDS", "for one request, from its dispatch on"),
-        ("--server-wait", _seconds, "SECONDS", "for a server that loads, restarts, or answers 429 or 503"),
-        ("--max-attempts", _positive, "N", "requests for one row, not counting 429 and 503"),
-    ):
-        default = defaults[flag.removeprefix("--").replace("-", "_")].default
-        group.add_argument(flag, type=kind, default=default, metavar=meta, help=f"{text}; default: %(default)s")
+def thinking_of(arguments: argparse.Namespace) -> ThinkingSplit | None:
+    """What --thinking and --thinking-tags say; None when they, and SPLIT_THINK, say nothing."""
+    mode, tags = arguments.thinking, arguments.thinking_tags
+    if mode is None and not tags and not split_think_of_environment():
+        return None
+    if mode is None:
+        mode = "tags" if tags else "vlmevalkit"
+    return ThinkingSplit(mode, tuple((opening, closing) for opening, closing in tags or [COMPATIBLE_TAGS]))
 
 
 def _options(arguments: argparse.Namespace) -> EvaluateOptions:
     values = vars(arguments)
+    thinking = thinking_of(arguments) or ThinkingSplit()
+    for name in ("merge", "thinking", "thinking_tags"):
+        del values[name]
     parameters = {name: values.pop(name) for name in GenerationParameters.__dataclass_fields__}
-    values.pop("merge")
-    return EvaluateOptions(parameters=GenerationParameters(**parameters), **values)
+    parameters["stop"] = tuple(parameters["stop"])
+    values["rows"] = RowChoice(ids=values.pop("ids"), where=tuple(values.pop("where")))
+    values["exports"] = tuple(values.pop("export"))
+    values["fail_on_error"] = values["fail_on_error"] or FailureLimit()
+    values["api_key"] = values["api_key"] or os.environ.get(API_KEY_VARIABLE) or None
+    shard = Shard.of_environment(os.environ)
+    return EvaluateOptions(parameters=GenerationParameters(**parameters), thinking=thinking, shard=shard, **values)
 
 
 def _require(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -116,46 +76,8 @@ def _refuse_beside_merge(parser: argparse.ArgumentParser, arguments: argparse.Na
     given = [
         f"--{name.replace('_', '-')}"
         for name, value in vars(arguments).items()
-        if name not in ("merge", "scorer") and value != parser.get_default(name)
+        if name not in _BESIDE_MERGE and value != parser.get_default(name)
     ]
     if given:
-        parser.error(f"--merge RUN takes only --scorer beside it, not {', '.join(given)}")
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise argparse.ArgumentTypeError(f"{text!r} is no URL like http://127.0.0.1:8000")
-    return text.rstrip("/")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is less than 1")
-    return value
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
-    return value
-
-
-def _not_negative(text: str) -> float:
-    if (value := _number(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{value:g} is negative")
-    return value
-
-
-def _seconds(text: str) -> float:
-    if (value := _number(text)) <= 0:
-        raise argparse.ArgumentTypeError(f"{value:g} is not positive")
-    return value
-
-
-def _fraction(text: str) -> float:
-    if not 0 < (value := _number(text)) <= 1:
-        raise argparse.ArgumentTypeError(f"{value:g} is not in (0, 1]")
-    return value
+        allowed = ", ".join(f"--{name.replace('_', '-')}" for name in _BESIDE_MERGE[1:])
+        parser.error(f"--merge RUN takes only {allowed} beside it, not {', '.join(given)}")

@@ -6,9 +6,9 @@ EvaluationError
 │   ├── PreflightError         the server is down, or is not one that this data can be asked
 │   └── RunDirectoryError      the run directory cannot be used
 │       └── MixedRunError      it holds another model's, data set's or parameters' answers
-└── RunAbortedError            stopped half way; the log is consistent and the run resumes (exit status 1)
+└── RunAbortedError            stopped half way; the log is consistent and the run resumes (exit status 4)
+    ├── AuthenticationError    the server refuses this client (exit status 5)
     ├── ServerLostError        the server did not come back in time
-    ├── AuthenticationError    the server refuses this client
     └── LogWriteError          an outcome could not be written (disk full)
 """
 
@@ -21,8 +21,11 @@ class ExitStatus(IntEnum):
     """What the command returns to the shell."""
 
     COMPLETE = 0
-    INCOMPLETE = 1
     SETUP = 2
+    TOO_MANY_FAILED = 3
+    INCOMPLETE = 4
+    AUTHENTICATION = 5
+    INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
 
 
 class EvaluationError(Exception):
@@ -57,12 +60,14 @@ class RunAbortedError(EvaluationError):
     exit_status = ExitStatus.INCOMPLETE
 
 
-class ServerLostError(RunAbortedError):
-    """The server stayed unreachable or not ready for longer than allowed."""
-
-
 class AuthenticationError(RunAbortedError):
     """401 or 403: every further request would fail the same way."""
+
+    exit_status = ExitStatus.AUTHENTICATION
+
+
+class ServerLostError(RunAbortedError):
+    """The server stayed unreachable or not ready for longer than allowed."""
 
 
 class LogWriteError(RunAbortedError):

@@ -1,56 +1,33 @@
-"""One evaluation from data file to results, and the recomputation of results from a run directory."""
+"""One evaluation from data to results, and the recomputation of results from a run directory."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import signal
-import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.datasets import Dataset, load_dataset
-from evaluation.errors import ExitStatus, PreflightError, RunAbortedError
-from evaluation.finish import damage_lines, summary_lines, write_results
-from evaluation.keys import GenerationParameters
-from evaluation.plan import Question, plan_questions, remaining_questions
-from evaluation.preflight import ServedModel, inspect_server
-from evaluation.progress import make_reporter
-from evaluation.prompts import Renderer, default_text, load_template, template_text
+from evaluation.asking import AskingEnd, ask_remaining
+from evaluation.console import say, warn
+from evaluation.datasets import Dataset, Item, load_dataset, with_sound_images
+from evaluation.errors import ExitStatus, PreflightError
+from evaluation.export.formats import ExportFormat
+from evaluation.finish import damage_lines, final_records, summary_lines, write_results
+from evaluation.options import EvaluateOptions, FailureLimit
+from evaluation.plan import AskingSettings, Question, plan_questions
+from evaluation.preflight import ServedModel, check_likelihoods, inspect_server
+from evaluation.prompts import default_text, load_template, template_text
+from evaluation.report.thumbnails import write_thumbnails
+from evaluation.request_types.dialogue import load_turn_function
+from evaluation.rows import check_rows
 from evaluation.run_directory.layout import RunLayout
 from evaluation.run_directory.log_reader import read_logs
-from evaluation.run_directory.log_writer import LogWriter
 from evaluation.run_directory.manifest import Manifest
 from evaluation.run_directory.open_run import OpenRun, create_or_resume, open_existing, rows_entry
-from evaluation.run_directory.record import fold
-from evaluation.runner import run_questions
 from evaluation.scorers import ScorerName, choose_scorers
-from evaluation.transport.client import Client, open_session
-from evaluation.transport.gate import ServerGate
-from evaluation.transport.retry import RetryPolicy
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateOptions:
-    """What the command line says. timeout: seconds for one request. server_wait: seconds to wait for a server that
-    loads, restarts or puts off. retry_failed: see `plan.remaining_questions`."""
-
-    server: str
-    data: Path
-    output: Path
-    parameters: GenerationParameters
-    concurrency: int = 64
-    limit: int | None = None
-    scorer: ScorerName = ScorerName.AUTO
-    prompt_template: Path | None = None
-    timeout: float = 600.0
-    server_wait: float = 300.0
-    max_attempts: int = 4
-    retry_failed: bool | None = None
-    new_run: bool = False
 
 
 def evaluate(options: EvaluateOptions) -> ExitStatus:
@@ -59,131 +36,131 @@ def evaluate(options: EvaluateOptions) -> ExitStatus:
     layout.check_usable()
     dataset = load_dataset(options.data)
     template = load_template(options.prompt_template) if options.prompt_template else None
-    renderer = template_text(template, str(options.prompt_template)) if template is not None else default_text
-    model = asyncio.run(inspect_server(options.server, options.server_wait))
-    _say(f"Server     {options.server} serves {model}")
+    settings = _settings(options, template)
+    model = asyncio.run(inspect_server(options.server, options.server_wait, options.api_key))
+    say(f"Server     {options.server} serves {model}")
+    if options.request_type.is_likelihood:
+        asyncio.run(check_likelihoods(options.server, options.api_key))
 
-    questions = _plan(options, dataset, renderer, model)
+    sound = _sound_items(options, dataset, model)
+    questions = plan_questions(sound, settings, model.identity)
     items = [question.item for question in questions]
-    scorers = choose_scorers(options.scorer, items)
-    _warn(dataset.warnings)
-    _warn([f"row {item.row}: {item.error}; it is not asked and counts as wrong" for item in items if item.error])
+    scorers = choose_scorers(options.scorer, items, options.request_type)
+    check_rows(options.rows, items)
+    warn(dataset.warnings)
+    warn([f"row {item.row}: {item.error}; it is not asked and counts as wrong" for item in items if item.error])
     if options.new_run and (moved := layout.supersede()):
-        _say(f"Earlier answers moved to {moved}")
-    run = create_or_resume(layout, _manifest(options, dataset, template, model, questions), items)
+        say(f"Earlier answers moved to {moved}")
+    run = create_or_resume(layout, _manifest(options, dataset, template, settings, model, questions), items)
 
-    aborted = _ask_remaining(options, run, questions, model)
-    summary = write_results(run, scorers)
-    for line in summary_lines(run, summary):
-        print(line)
-    if aborted:
-        raise aborted
-    return exit_status(summary)
+    end = ask_remaining(options, run, questions, model)
+    if options.wait_for_ranks and end == AskingEnd():
+        _wait_for_ranks(run, options.wait_for_ranks)
+    if options.report:
+        write_thumbnails(layout.thumbnails, (image for item in sound for image in item.all_images()))
+    summary = write_results(run, scorers, options.exports, report=options.report)
+    _print_summary(run, summary)
+    if end.aborted:
+        raise end.aborted
+    return _exit_status_of_session(options, end, summary, run)
 
 
-def merge(output: Path, scorer: ScorerName) -> ExitStatus:
+def merge(
+    output: Path,
+    scorer: ScorerName,
+    fail_on_error: FailureLimit,
+    exports: Sequence[ExportFormat] = (),
+    *,
+    report: bool = True,
+) -> ExitStatus:
     """Write the results of a run again, from its directory alone. Raises EvaluationError."""
     run = open_existing(RunLayout(output))
-    _warn(damage_lines(read_logs(run.layout.log)))
-    summary = write_results(run, choose_scorers(scorer, run.items))
-    for line in summary_lines(run, summary):
-        print(line)
-    return exit_status(summary)
+    warn(damage_lines(read_logs(run.layout.log)))
+    scorers = choose_scorers(scorer, run.items, run.manifest.request_type)
+    summary = write_results(run, scorers, exports, report=report)
+    _print_summary(run, summary)
+    return exit_status(summary, fail_on_error)
 
 
-def exit_status(summary: dict[str, Any]) -> ExitStatus:
+def exit_status(summary: dict[str, Any], fail_on_error: FailureLimit) -> ExitStatus:
     """What the shell is told about a run with this summary."""
+    if fail_on_error.is_passed(summary["failed"], summary["items"]):
+        return ExitStatus.TOO_MANY_FAILED
     return ExitStatus.COMPLETE if summary["status"] == "complete" else ExitStatus.INCOMPLETE
 
 
-def _plan(options: EvaluateOptions, dataset: Dataset, renderer: Renderer, model: ServedModel) -> list[Question]:
-    selected = dataset.items[: options.limit]
-    with_images = [item for item in selected if item.images]
+def _settings(options: EvaluateOptions, template: str | None) -> AskingSettings:
+    return AskingSettings(
+        request_type=options.request_type,
+        parameters=options.parameters,
+        renderer=default_text if template is None else template_text(template, str(options.prompt_template)),
+        continuation=options.continuation,
+        next_turn=load_turn_function(options.next_turn) if options.next_turn else None,
+    )
+
+
+def _sound_items(options: EvaluateOptions, dataset: Dataset, model: ServedModel) -> list[Item]:
+    """The selected rows, their images opened. PreflightError when the model takes none."""
+    items = with_sound_images(dataset.items[: options.limit])
+    with_images = [item for item in items if item.all_images()]
     if with_images and not model.takes_images:
         raise PreflightError(
-            f"{len(with_images)} rows of {options.data} have images (the first is row {with_images[0].row}), "
+            f"{len(with_images)} rows of {dataset.name} have images (the first is row {with_images[0].row}), "
             f"but {options.server} serves a {model.kind}, which reads text only"
         )
-    return plan_questions(selected, renderer, model.identity, options.parameters)
+    return items
 
 
 def _manifest(
     options: EvaluateOptions,
     dataset: Dataset,
     template: str | None,
+    settings: AskingSettings,
     model: ServedModel,
     questions: Sequence[Question],
 ) -> Manifest:
     return Manifest(
-        dataset={"path": str(dataset.path.absolute()), "sha256": dataset.sha256},
+        dataset={"name": dataset.short_name, "path": dataset.location, "sha256": dataset.sha256},
         prompt={"template": template, "sha256": hashlib.sha256((template or "").encode()).hexdigest()},
-        parameters=options.parameters.to_dict(),
+        parameters=settings.to_dict(),
         model=model.to_dict(),
         server=model.info,
         rows=rows_entry([question.item for question in questions]),
+        thinking=options.thinking.to_dict(),
         created_at=time.time(),
     )
 
 
-def _ask_remaining(
-    options: EvaluateOptions, run: OpenRun, questions: Sequence[Question], model: ServedModel
-) -> RunAbortedError | None:
-    """Ask what the log has no answer to; the error that ended it early, if one did."""
-    contents = read_logs(run.layout.log)
-    _warn(damage_lines(contents))
-    records = fold(contents.records).by_key
-    remaining = remaining_questions(questions, records, options.retry_failed)
-    if kept := len(questions) - len(remaining):
-        _say(f"Resuming: {kept} of {len(questions)} questions have their outcome already")
-    if not remaining:
-        return None
-    try:
-        # The log is closed after the event loop: a flush may still be running in one of its threads.
-        with LogWriter(run.layout.log) as log:
-            asyncio.run(_ask(options, remaining, model, log))
-    except RunAbortedError as error:
-        return error
-    return None
+def _wait_for_ranks(run: OpenRun, seconds: float) -> None:
+    """Until every row has its outcome, or the time is over; whoever is missing is not waited for any longer."""
+    wanted = {item.key for item in run.items}
+    deadline = time.monotonic() + seconds
+    while missing := wanted - {record.key for record in read_logs(run.layout.log).records}:
+        if (left := deadline - time.monotonic()) <= 0:
+            say(f"Warning: {len(missing)} rows of other ranks have no outcome after {seconds:g} seconds")
+            return
+        time.sleep(min(1.0, left))
 
 
-async def _ask(options: EvaluateOptions, questions: Sequence[Question], model: ServedModel, log: LogWriter) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    policy = RetryPolicy(max_attempts=options.max_attempts, max_throttled=options.server_wait)
-    async with open_session() as session:
-        gate = ServerGate(session, options.server, options.server_wait)
-        client = Client(
-            session,
-            options.server,
-            gate,
-            model=model.name,
-            parameters=options.parameters,
-            timeout=options.timeout,
-            policy=policy,
-        )
-        try:
-            with make_reporter(len(questions)) as reporter:
-                await run_questions(
-                    questions,
-                    client,
-                    log,
-                    concurrency=options.concurrency,
-                    stop=stop,
-                    on_record=reporter.show,
-                )
-        finally:
-            gate.close()
-    if stop.is_set():
-        _say("Interrupted: what was under way is dropped; the same command resumes the run")
+def _exit_status_of_session(
+    options: EvaluateOptions, end: AskingEnd, summary: dict[str, Any], run: OpenRun
+) -> ExitStatus:
+    if end.interrupted and summary["status"] != "complete":
+        return ExitStatus.INTERRUPTED if end.interrupted is signal.SIGINT else ExitStatus.INCOMPLETE
+    status = exit_status(summary, options.fail_on_error)
+    if status is ExitStatus.INCOMPLETE and options.shard.world_size > 1 and not options.wait_for_ranks:
+        return _exit_status_of_rank(options, run)
+    return status
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _exit_status_of_rank(options: EvaluateOptions, run: OpenRun) -> ExitStatus:
+    """A rank answers for its own part alone."""
+    final = final_records(run, read_logs(run.layout.log)).by_key
+    mine = [item for item in run.items if options.shard.holds(item.item_id)]
+    done = all(item.key in final and not final[item.key].is_retryable for item in mine)
+    return ExitStatus.COMPLETE if done else ExitStatus.INCOMPLETE
 
 
-def _warn(lines: Sequence[str], at_most: int = 20) -> None:
-    for line in lines[:at_most]:
-        _say(f"Warning: {line}")
-    if len(lines) > at_most:
-        _say(f"Warning: and {len(lines) - at_most} more of this kind")
+def _print_summary(run: OpenRun, summary: dict[str, Any]) -> None:
+    for line in summary_lines(run, summary):
+        print(line)

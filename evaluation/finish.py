@@ -6,31 +6,55 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from evaluation.answers import split_again
 from evaluation.errors import RunDirectoryError
-from evaluation.export.tsv import export_tsv
+from evaluation.export.delimited import export_tsv
+from evaluation.export.formats import ExportFormat, export
+from evaluation.export.table import result_table
+from evaluation.report.write import write_report
 from evaluation.run_directory.atomic import write_atomic
 from evaluation.run_directory.log_reader import LogContents, read_logs
 from evaluation.run_directory.open_run import OpenRun
-from evaluation.run_directory.record import fold
+from evaluation.run_directory.record import FinalRecords, fold
 from evaluation.scorers import Scorer
-from evaluation.scoring import ScoredRow, score_rows
+from evaluation.scoring import ScoredRow, score_run
 from evaluation.summary import summarize
+from evaluation.thinking import ThinkingSplit
 
 
-def write_results(run: OpenRun, scorers: Sequence[Scorer]) -> dict[str, Any]:
-    """Write scores/, export/ and summary.json from the log alone, and return the summary."""
+def write_results(
+    run: OpenRun, scorers: Sequence[Scorer], exports: Sequence[ExportFormat] = (), *, report: bool = True
+) -> dict[str, Any]:
+    """Write scores/, export/, report.html and summary.json from the log alone, and return the summary.
+
+    The report is made for a complete run only: it takes seconds, and tells what the summary tells until then.
+    """
     contents = read_logs(run.layout.log)
-    final = fold(contents.records)
-    scored = {scorer.name: score_rows(run.items, final.by_key, scorer) for scorer in scorers}
+    final = final_records(run, contents)
+    scored = {scorer.name: score_run(run.items, final.by_key, scorer) for scorer in scorers}
     summary = summarize(run, contents, final, scored)
     try:
-        for name, rows in scored.items():
-            write_atomic(run.layout.scores(name), _json_lines(rows))
-        export_tsv(run.layout.results, run.items, final.by_key)
+        for name, one in scored.items():
+            write_atomic(run.layout.scores(name), _json_lines(one.rows))
+        table = result_table(run.items, final.by_key)
+        export_tsv(run.layout.results, table)
         write_atomic(run.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")
+        for name in dict.fromkeys(exports):
+            export(run, name, table, final.by_key, scored)
+        if report and summary["status"] == "complete":
+            write_report(run, final.by_key, scored, summary)
+        else:
+            run.layout.report.unlink(missing_ok=True)  # an earlier one would not be true any more
     except OSError as error:
         raise RunDirectoryError(f"cannot write the results in {run.layout.root}: {error.strerror}") from None
     return summary
+
+
+def final_records(run: OpenRun, contents: LogContents) -> FinalRecords:
+    """What counts, out of all lines, its answers taken from the raw texts as the run's manifest says."""
+    final = fold(contents.records)
+    thinking = ThinkingSplit.from_dict(run.manifest.thinking)
+    return FinalRecords(split_again(final.by_key, thinking), final.duplicates)
 
 
 def damage_lines(contents: LogContents) -> list[str]:
@@ -43,12 +67,20 @@ def summary_lines(run: OpenRun, summary: dict[str, Any]) -> list[str]:
     lines = [f"Status     {summary['status']}: {_counts(summary)}"]
     for name, score in summary["scores"].items():
         lines.append(
-            f"Score      {name} {score['mean']:.4f} ± {score['stderr']:.4f} (n = {score['n']}, failures wrong)"
+            f"Score      {name} {score['mean']:.4f} ± {score['stderr']:.4f} (n = {score['n']}, failures wrong"
+            f"{_without_failures(score)})"
         )
     rates = (
         f"{summary['requests_per_second']:.1f} requests/s, {summary['output_tokens_per_second']:.1f} output tokens/s"
     )
-    return [*lines, f"Speed      {rates}", f"Summary    {run.layout.summary}", f"Results    {run.layout.results}"]
+    lines += [f"Speed      {rates}", f"Summary    {run.layout.summary}", f"Results    {run.layout.results}"]
+    return [*lines, f"Report     {run.layout.report}"] if run.layout.report.exists() else lines
+
+
+def _without_failures(score: dict[str, Any]) -> str:
+    if score["n_answered"] == score["n"] or score["mean_answered"] is None:
+        return ""
+    return f"; {score['mean_answered']:.4f} of the {score['n_answered']} answered"
 
 
 def _counts(summary: dict[str, Any]) -> str:

@@ -1,48 +1,87 @@
-"""What there is to ask: rows with their keys and prompts, and which of them still need an answer."""
+"""What there is to ask: rows with their keys and tasks, which of them still need an answer, and in which order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from evaluation.datasets import Item
 from evaluation.keys import GenerationParameters, request_key
-from evaluation.prompts import RenderedPrompt, Renderer, render
+from evaluation.prompts import RenderedPrompt, Renderer, default_text, render
+from evaluation.request_types.dialogue import DialogueTask, TurnFunction, dialogue_task
+from evaluation.request_types.likelihood import LikelihoodTask, loglikelihood_task, multiple_choice_task
+from evaluation.request_types.names import ContinuationName, RequestType
 from evaluation.run_directory.record import Record
 from evaluation.run_directory.run_item import RunItem
+
+type Task = RenderedPrompt | LikelihoodTask | DialogueTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskingSettings:
+    """What every question of a run is made with. next_turn: for dialogues, None takes the rows' own turns."""
+
+    request_type: RequestType = RequestType.GENERATE_UNTIL
+    parameters: GenerationParameters = field(default_factory=GenerationParameters)
+    renderer: Renderer = default_text
+    continuation: ContinuationName = ContinuationName.TEXT
+    next_turn: TurnFunction | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What answers depend on beside the prompt, as the manifest and the keys have it."""
+        match self.request_type:
+            case RequestType.GENERATE_UNTIL:
+                return self.parameters.to_dict()
+            case RequestType.MULTI_ROUND:
+                values = {"request_type": self.request_type.value, **self.parameters.to_dict()}
+                return {**values, "dialogue function": self.next_turn.sha256} if self.next_turn else values
+            case RequestType.LOGLIKELIHOOD:
+                return {"request_type": self.request_type.value}
+            case RequestType.MULTIPLE_CHOICE:
+                return {"request_type": self.request_type.value, "continuation": self.continuation.value}
+
+    def task(self, item: Item) -> Task:
+        """What is asked for a good row; ValueError when the row lacks what that takes."""
+        match self.request_type:
+            case RequestType.GENERATE_UNTIL if item.turns:
+                raise ValueError(f"'turns' need --request-type {RequestType.MULTI_ROUND.value}")
+            case RequestType.GENERATE_UNTIL:
+                return render(item, self.renderer)
+            case RequestType.MULTI_ROUND:
+                return dialogue_task(item, self.next_turn)
+            case RequestType.LOGLIKELIHOOD:
+                return loglikelihood_task(item, self.renderer)
+            case RequestType.MULTIPLE_CHOICE:
+                return multiple_choice_task(item, self.renderer, self.continuation)
 
 
 @dataclass(frozen=True)
 class Question:
-    """One row of a run. prompt: None for a row that cannot be asked. attempts: requests sent for it in earlier runs."""
+    """One row of a run. task: None for a row that cannot be asked. attempts: requests sent for it in earlier runs."""
 
     item: RunItem
-    prompt: RenderedPrompt | None
+    task: Task | None
     attempts: int = 0
 
 
-def plan_questions(
-    items: Sequence[Item], renderer: Renderer, model_identity: str, parameters: GenerationParameters
-) -> list[Question]:
-    """Every row with its key, in the order of the data file. A row whose prompt cannot be made becomes a bad row."""
-    return [_question(item, renderer, model_identity, parameters) for item in items]
+def plan_questions(items: Sequence[Item], settings: AskingSettings, model_identity: str) -> list[Question]:
+    """Every row with its key, in the order of the data. A row whose task cannot be made becomes a bad row."""
+    parameters = settings.to_dict()
+    return [_question(item, settings, model_identity, parameters) for item in items]
 
 
-def _question(item: Item, renderer: Renderer, model_identity: str, parameters: GenerationParameters) -> Question:
-    prompt = None
+def _question(item: Item, settings: AskingSettings, model_identity: str, parameters: Mapping[str, Any]) -> Question:
+    task = None
     if item.error is None:
         try:
-            prompt = render(item, renderer)
+            task = settings.task(item)
         except ValueError as error:
             item = item.as_bad(str(error))
     key = request_key(
-        item_id=item.item_id,
-        row=item.row,
-        prompt=prompt,
-        model_identity=model_identity,
-        parameters=parameters.to_dict(),
+        item_id=item.item_id, row=item.row, prompt=task, model_identity=model_identity, parameters=parameters
     )
-    return Question(RunItem.of(key, item), prompt)
+    return Question(RunItem.of(key, item), task)
 
 
 def remaining_questions(
@@ -58,7 +97,7 @@ def remaining_questions(
         record = records.get(question.item.key)
         if record is None:
             remaining.append(question)
-        elif question.prompt is not None and _asks_again(record, retry_failed):
+        elif question.task is not None and _asks_again(record, retry_failed):
             remaining.append(replace(question, attempts=record.attempt))
     return remaining
 
@@ -67,3 +106,12 @@ def _asks_again(record: Record, retry_failed: bool | None) -> bool:
     if record.status.is_answered:
         return False
     return record.is_retryable if retry_failed is None else retry_failed
+
+
+def neighbours_together(questions: Sequence[Question]) -> list[Question]:
+    """The same questions, those on the same images one after another, so that the server encodes an image once and
+    finds it in its caches. Otherwise the order stays; questions without an image stay where they are."""
+    groups: dict[object, list[Question]] = {}
+    for number, question in enumerate(questions):
+        groups.setdefault(question.item.images or number, []).append(question)
+    return [question for group in groups.values() for question in group]

@@ -11,9 +11,11 @@ from typing import Any
 import aiohttp
 
 from evaluation.canonical import sha256_json
-from evaluation.errors import PreflightError
+from evaluation.errors import AuthenticationError, PreflightError
 from evaluation.transport.client import open_session
 from evaluation.transport.gate import probe_ready
+from evaluation.transport.outcome import Failure, PromptTokens
+from evaluation.transport.prompt_tokens import prompt_tokens_request
 
 INFO_PATH = "/server_info"
 MODELS_PATH = "/v1/models"
@@ -54,9 +56,10 @@ class ServedModel:
         return f"{self.name} ({self.kind}, {self.dtype or 'unknown dtype'}) from {where}"
 
 
-async def inspect_server(server: str, max_wait: float) -> ServedModel:
-    """The model of a ready server. PreflightError when it is down, or not ready within `max_wait` seconds."""
-    async with open_session() as session:
+async def inspect_server(server: str, max_wait: float, api_key: str | None = None) -> ServedModel:
+    """The model of a ready server. PreflightError when it is down, or not ready within `max_wait` seconds;
+    AuthenticationError when it refuses this client."""
+    async with open_session(api_key) as session:
         try:
             await _wait_until_ready(session, server, max_wait)
             info = await _get_json(session, server + INFO_PATH)
@@ -105,6 +108,29 @@ def model_identity(kind: str, checkpoint: dict[str, Any], dtype: str | None) -> 
     return sha256_json({"kind": kind, "content": content, "iteration": checkpoint.get("iteration"), "dtype": dtype})
 
 
+async def check_likelihoods(server: str, api_key: str | None) -> None:
+    """PreflightError unless the server gives log-probabilities of a prompt's own tokens: one that ignores the request
+    for them would be scored at chance."""
+    request = prompt_tokens_request("One two", (), start=0)
+    async with open_session(api_key) as session:
+        try:
+            async with session.post(
+                server + request.path,
+                data=request.encode("preflight"),
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS),
+            ) as response:
+                data = await response.read()
+                reply = request.parse(json.loads(data)) if response.status == 200 else None
+                message = reply.message if isinstance(reply, Failure) else data[:300].decode("utf-8", "replace")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise PreflightError(f"{server}{request.path}: {error or type(error).__name__}") from None
+    if not isinstance(reply, PromptTokens):
+        raise PreflightError(
+            f"{server} gives no log-probabilities of a prompt, which this request type needs: {message}"
+        )
+
+
 async def _wait_until_ready(session: aiohttp.ClientSession, server: str, max_wait: float) -> None:
     """A server that listens but still loads is waited for; one that does not listen is an error at once."""
     deadline = time.monotonic() + max_wait
@@ -118,6 +144,8 @@ async def _get_json(session: aiohttp.ClientSession, url: str) -> Any:
     timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)
     async with session.get(url, timeout=timeout) as response:
         data = await response.read()
+        if response.status in (401, 403):
+            raise AuthenticationError(f"{url} answers {response.status}: the server refuses this client; see --api-key")
         if response.status != 200:
             raise PreflightError(f"{url} answers {response.status}; is this a megaserve server?")
     try:

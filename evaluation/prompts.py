@@ -1,14 +1,14 @@
 """From a row to what the model is asked: chat messages, or a raw text to continue.
 
 A multiple-choice row becomes hint, question, options and one sentence that asks for the letter; any other row of a
-table is asked as it stands. A Jinja template given by the user replaces the text of the user's message.
+table is asked as it stands. A Jinja template given by the user replaces the text of the user's message. Images stand at
+the `<image>` markers of that text, or before it.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,8 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from evaluation.canonical import well_formed
-from evaluation.datasets import Image, Item
+from evaluation.datasets import Content, Image, Item, Message
+from evaluation.datasets.placeholders import place_images
 from evaluation.errors import DatasetError
 
 LETTER_REQUEST = "Reply with the letter of the correct option only."
@@ -26,42 +27,41 @@ type Renderer = Callable[[Item], str]
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedPrompt:
-    """What is asked. endpoint: "chat" sends `messages`, "generate" sends `text`.
-
-    images: shown at the head of the last message, before its text.
-    """
+    """What is asked. endpoint: "chat" sends `messages`, "generate" sends `text` with `images`."""
 
     endpoint: Literal["chat", "generate"]
-    messages: tuple[dict[str, str], ...] = ()
+    messages: tuple[Message, ...] = ()
     text: str = ""
     images: tuple[Image, ...] = ()
+    kind: str = field(default="generate_until", init=False)
+
+    @property
+    def all_images(self) -> tuple[Image, ...]:
+        """In the order in which they are shown."""
+        return (*self.images, *(image for message in self.messages for image in images_in(message.content)))
 
     def content_with_digests(self) -> dict[str, Any]:
         """Everything the answer depends on, with digests in the place of image bytes."""
         return {
-            "messages": list(self.messages),
+            "messages": [{"role": m.role, "content": _content_with_digests(m.content)} for m in self.messages],
             "text": self.text,
-            "images": [{"sha256": image.sha256, "transform": "none"} for image in self.images],
+            "images": [{"sha256": image.sha256, "transform": "none"} for image in self.all_images],
         }
 
-    def chat_messages(self) -> list[dict[str, Any]]:
-        """Messages in OpenAI's shape, images as `data:` URLs."""
-        messages: list[dict[str, Any]] = [dict(message) for message in self.messages]
-        if self.images:
-            parts: list[dict[str, Any]] = [_image_part(image) for image in self.images]
-            text = messages[-1]["content"]
-            messages[-1]["content"] = [*parts, {"type": "text", "text": text}] if text else parts
-        return messages
+
+def images_in(content: Content) -> Iterator[Image]:
+    """The images of a message."""
+    return (part for part in content if isinstance(part, Image)) if not isinstance(content, str) else iter(())
 
 
 def render(item: Item, renderer: Renderer) -> RenderedPrompt:
     """The prompt of a good row; ValueError when the row lacks what the renderer needs."""
     if item.raw_prompt is not None and renderer is default_text:
-        return RenderedPrompt(endpoint="generate", text=item.raw_prompt)
+        return RenderedPrompt(endpoint="generate", text=item.raw_prompt, images=item.images)
     if item.messages is not None:
         return RenderedPrompt(endpoint="chat", messages=item.messages)
-    message = {"role": "user", "content": renderer(item)}
-    return RenderedPrompt(endpoint="chat", messages=(message,), images=item.images)
+    message = Message("user", place_images(renderer(item), item.images))
+    return RenderedPrompt(endpoint="chat", messages=(message,))
 
 
 def default_text(item: Item) -> str:
@@ -105,6 +105,10 @@ def load_template(path: Path) -> str:
         raise DatasetError(f"{path}: cannot read the prompt template: {error}") from None
 
 
-def _image_part(image: Image) -> dict[str, Any]:
-    url = f"data:{image.media_type};base64,{base64.b64encode(image.data).decode()}"
-    return {"type": "image_url", "image_url": {"url": url}}
+def _content_with_digests(content: Content) -> Any:
+    if isinstance(content, str):
+        return content
+    return [
+        {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "sha256": part.sha256}
+        for part in content
+    ]

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from time import time
 from typing import Protocol
 
 from evaluation.errors import RunAbortedError
 from evaluation.plan import Question
-from evaluation.prompts import RenderedPrompt
 from evaluation.run_directory.log_writer import LogWriter
 from evaluation.run_directory.record import Record
-from evaluation.status import Status
-from evaluation.transport.outcome import Completion, Failure, Outcome
 
 
-class Asker(Protocol):
-    """What answers a question (`transport.client.Client`)."""
+class AnswersQuestions(Protocol):
+    """`request_types.answer.Answerer`."""
 
-    async def ask(self, key: str, prompt: RenderedPrompt) -> Outcome: ...
+    async def answer(self, question: Question) -> Record: ...
 
 
 async def run_questions(
     questions: Sequence[Question],
-    asker: Asker,
+    answerer: AnswersQuestions,
     log: LogWriter,
     *,
     concurrency: int,
@@ -40,7 +36,7 @@ async def run_questions(
     slots = min(concurrency, len(questions))
     try:
         async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(_work(pending, asker, log, on_record)) for _ in range(slots)]
+            workers = [group.create_task(_work(pending, answerer, log, on_record)) for _ in range(slots)]
             helpers = [
                 group.create_task(log.sync_regularly()),
                 group.create_task(_cancel_on(stop, workers)),
@@ -56,12 +52,11 @@ async def run_questions(
         raise _first(aborted) from None
 
 
-async def _work(pending: Iterator[Question], asker: Asker, log: LogWriter, on_record: Callable[[Record], None]) -> None:
+async def _work(
+    pending: Iterator[Question], answerer: AnswersQuestions, log: LogWriter, on_record: Callable[[Record], None]
+) -> None:
     for question in pending:  # one iterator for all workers
-        if question.prompt is None:
-            record = bad_row_record(question)
-        else:
-            record = make_record(question, await asker.ask(question.item.key, question.prompt))
+        record = await answerer.answer(question)
         log.append(record)
         on_record(record)
 
@@ -75,56 +70,3 @@ async def _cancel_on(stop: asyncio.Event, workers: Sequence[asyncio.Task[None]])
 def _first(group: BaseExceptionGroup[RunAbortedError]) -> RunAbortedError:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def make_record(question: Question, outcome: Outcome) -> Record:
-    """The log's record of an outcome."""
-    reply = outcome.reply
-    completion = reply if isinstance(reply, Completion) else None
-    answered = completion is not None and completion.status.is_answered
-    return Record(
-        key=question.item.key,
-        item_id=question.item.item_id,
-        row=question.item.row,
-        status=reply.status,
-        attempt=question.attempts + outcome.attempts,
-        text=completion.text if completion else None,
-        answer=completion.text.strip() if completion and answered else None,
-        error=None if answered else _error(reply),
-        failed_attempts=outcome.failed,
-        finish_reason=completion.finish_reason if completion else None,
-        usage=_usage(completion),
-        request_id=outcome.request_id,
-        started_at=round(outcome.started_at, 6),
-        finished_at=round(outcome.finished_at, 6),
-        seconds=round(outcome.seconds, 6),
-    )
-
-
-def bad_row_record(question: Question) -> Record:
-    """The record of a row that cannot be asked."""
-    now = round(time(), 6)
-    return Record(
-        key=question.item.key,
-        item_id=question.item.item_id,
-        row=question.item.row,
-        status=Status.CLIENT_DATA,
-        attempt=0,
-        text=None,
-        answer=None,
-        error={"message": question.item.error, "http_status": None, "retryable": False},
-        started_at=now,
-        finished_at=now,
-    )
-
-
-def _error(reply: Completion | Failure) -> dict[str, object]:
-    message = reply.message if isinstance(reply, Failure) else "the model gave no answer"
-    http_status = reply.http_status if isinstance(reply, Failure) else 200
-    return {"message": message, "http_status": http_status, "retryable": reply.status.is_retryable}
-
-
-def _usage(completion: Completion | None) -> dict[str, int] | None:
-    if completion is None:
-        return None
-    return {"prompt_tokens": completion.prompt_tokens, "completion_tokens": completion.completion_tokens}

@@ -9,17 +9,19 @@ from typing import Any
 from evaluation.run_directory.log_reader import LogContents
 from evaluation.run_directory.open_run import OpenRun
 from evaluation.run_directory.record import FinalRecords, Record
-from evaluation.scoring import ScoredRow, aggregate
+from evaluation.run_directory.run_item import RunItem
+from evaluation.scoring import Scored
+
+_MOST_IDS = 100
 
 
-def summarize(
-    run: OpenRun, contents: LogContents, final: FinalRecords, scored: Mapping[str, Sequence[ScoredRow]]
-) -> dict[str, Any]:
+def summarize(run: OpenRun, contents: LogContents, final: FinalRecords, scored: Mapping[str, Scored]) -> dict[str, Any]:
     """Contents of summary.json.
 
     status: "complete" when every row has an outcome and none of them could pass if asked again. done: answered.
     failed: every other outcome, by class in failed_by_class. remaining: rows without an outcome. Rates are per second
-    of the time in which requests were under way, so a pause between two sessions does not count.
+    of the time in which requests were under way, so a pause between two sessions does not count. scores and
+    categories: see `scoring.Scored`. coverage: see `coverage`.
     """
     outcomes = [final.by_key[item.key] for item in run.items if item.key in final.by_key]
     failures = [record for record in outcomes if not record.status.is_answered]
@@ -36,7 +38,9 @@ def summarize(
         "retryable": retryable,
         "failed_by_class": dict(sorted(Counter(record.status.value for record in failures).items())),
         "truncated": sum(record.status == "ok_truncated" for record in outcomes),
-        "scores": {name: aggregate([row.score for row in rows]) for name, rows in scored.items() if rows},
+        "scores": {name: one.summary for name, one in scored.items() if one.rows},
+        "categories": {name: one.categories for name, one in scored.items() if one.categories},
+        "coverage": coverage(run.items, final),
         "requests_per_second": _rate(len(asked), seconds),
         "output_tokens_per_second": _rate(_tokens(asked, "completion_tokens"), seconds),
         "prompt_tokens": _tokens(asked, "prompt_tokens"),
@@ -51,6 +55,24 @@ def summarize(
         "model": run.manifest.model,
         "dataset": run.manifest.dataset,
         "parameters": run.manifest.parameters,
+        "thinking": {
+            "split": run.manifest.thinking,
+            "states": dict(sorted(Counter(record.thinking for record in outcomes if record.thinking).items())),
+        },
+    }
+
+
+def coverage(items: Sequence[RunItem], final: FinalRecords) -> dict[str, Any]:
+    """{expected, present, missing, duplicates, extra}: rows of the run, those with an outcome, ids of the first ones
+    without, answers beyond a row's first, and keys in the log that belong to no row (of a larger selection)."""
+    keys = {item.key for item in items}
+    missing = [item.item_id for item in items if item.key not in final.by_key]
+    return {
+        "expected": len(items),
+        "present": len(items) - len(missing),
+        "missing": missing[:_MOST_IDS],
+        "duplicates": final.duplicates,
+        "extra": len(final.by_key.keys() - keys),
     }
 
 

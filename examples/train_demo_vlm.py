@@ -1,9 +1,8 @@
 """Train a small LLaVA on easy-vqa, on a CPU, and save it as a Megatron checkpoint.
 
 The model is the one that megaserve serves (model_providers.llava): a CLIP-type ViT on 64x64 pixels, pixel shuffle, an
-MLP, and a GPT of four layers, 2 million parameters in all. Trained from scratch end to end such a model stalls at
-85 %; so the encoder first learns what it looks at (shape and colour, from the training questions that ask for them),
-then everything learns to answer.
+MLP, and a GPT of four layers, 2 million parameters in all. The encoder first learns what it looks at (shape and colour,
+from the training questions that ask for them), then everything learns to answer.
 
     python examples/train_demo_vlm.py --output examples/demo_vlm
 """
@@ -24,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from megatron.core.models.multimodal.llava_model import pixel_shuffle
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordLevel
@@ -143,7 +141,7 @@ class SharedPrefixAttention:
         self._mask = mask  # (sequences, 1, length, length), True where a query sees a key
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, *, layer: int, cache: Any, step: Any, scale: float
+        self, query: Tensor, key: Tensor, value: Tensor, *, layer: int, cache: Any, plan: Any, scale: float
     ) -> Tensor:
         count, _, length, _ = self._mask.shape
         q, k, v = (t.reshape(count, length, *t.shape[1:]).transpose(1, 2) for t in (query, key, value))
@@ -191,9 +189,7 @@ def make_batch(indices: list[int], encoded: list[list[list[int]]], answer_id: in
 
 def image_rows(model: Any, images: Tensor) -> Tensor:
     """(N, 3, 64, 64) -> (N, IMAGE_TOKENS, hidden), as the served model computes them."""
-    features = model.vision_model.encode_tiles(images)[:, 1:]  # without the class token
-    shuffled = pixel_shuffle(features)
-    return model.vision_projection.project(shuffled.flatten(0, 1)).unflatten(0, shuffled.shape[:2])
+    return torch.stack(model.embed_images([image[None] for image in images]))
 
 
 def answer_logits(model: Any, rotary: RotaryTable, images: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -203,7 +199,7 @@ def answer_logits(model: Any, rotary: RotaryTable, images: Tensor, batch: Batch)
     words = words.unflatten(0, (len(batch.images), -1))
     residual = torch.cat((image_rows(model, images), words), dim=1).flatten(0, 1)
     angles = rotary.at(batch.positions.flatten(), residual.dtype)
-    context = LayerContext(None, None, SharedPrefixAttention(batch.mask), angles)  # type: ignore[arg-type]
+    context = LayerContext(None, SharedPrefixAttention(batch.mask), None, angles)
     update = None
     for layer in language.decoder.layers:
         residual, update = layer.forward_packed(residual, update, context)

@@ -60,7 +60,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         """
         residual = self._embed(token_ids, step)
         angles = None if self._rotary_table is None else self._rotary_table.at(step.positions, residual.dtype)
-        context = LayerContext(step, cache, attention, angles)
+        context = LayerContext(cache, attention, attention.plan(step, cache), angles)
         update: Tensor | None = None
         for layer in self.decoder.layers:
             residual, update = layer.forward_packed(residual, update, context)

@@ -83,6 +83,18 @@ def _evaluate(argv: list[str]) -> int:
     return main(argv)
 
 
+def _score(argv: list[str]) -> int:
+    from evaluation.cli_score import main
+
+    return main(argv)
+
+
+def _compare(argv: list[str]) -> int:
+    from evaluation.cli_compare import main
+
+    return main(argv)
+
+
 def _bench(argv: list[str]) -> int:
     from benchmarks.cli import main
 
@@ -95,5 +107,7 @@ COMMANDS = {
     "import-hf": Command("write a Megatron checkpoint from a Hugging Face directory", _import_hf),
     "demo": Command("build a small checkpoint, serve it, ask it, evaluate it", _demo),
     "evaluate": Command("ask a server the questions of a data set and score the answers", _evaluate),
+    "score": Command("score a finished run again, without asking anything", _score),
+    "compare": Command("compare two runs question by question", _compare),
     "bench": Command("measure throughput", _bench),
 }

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from evaluation.datasets.image_store import ImageStore
 from evaluation.datasets.item import Image
 
 MAX_REFERENCE_LENGTH = 64  # a shorter cell names another row, as in VLMEvalKit
 
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"BM", "image/bmp"),
-)
 
+class ImageColumn:
+    """The image cells of a table, decoded as the rows go by. `folder`: where relative paths start."""
 
-def read_images(columns: Mapping[str, str], cells: Mapping[str, str], folder: Path) -> tuple[Image, ...]:
-    """Images of one row. `cells`: the image cell of every row by index. `folder`: where relative paths start.
+    def __init__(self, store: ImageStore, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._by_index: dict[str, tuple[Image, ...]] = {}
 
-    ValueError says what is wrong with the row.
-    """
-    if cell := columns.get("image", ""):
-        return tuple(decode_image(text) for text in parse_cell_list(_resolve_reference(cell, cells)))
-    if cell := columns.get("image_path", ""):
-        return tuple(read_image_file(folder / name) for name in parse_cell_list(cell))
-    return ()
+    def decode(self, index: str, cell: str) -> tuple[Image, ...] | str:
+        """Images of an `image` cell, or the index of the row that it refers to. ValueError for a damaged cell."""
+        if len(cell) <= MAX_REFERENCE_LENGTH:
+            return cell
+        images = tuple(self._store.from_base64(text) for text in parse_cell_list(cell))
+        self._by_index.setdefault(index, images)
+        return images
 
+    def resolve(self, images: tuple[Image, ...] | str) -> tuple[Image, ...]:
+        """Images of a reference, once all rows were decoded. ValueError when it leads nowhere."""
+        if not isinstance(images, str):
+            return images
+        if not images:
+            return ()
+        found = self._by_index.get(images)
+        if found is None:
+            raise ValueError(f"the image cell names row {images!r}, which holds no image")
+        return found
 
-def _resolve_reference(cell: str, cells: Mapping[str, str]) -> str:
-    if len(cell) > MAX_REFERENCE_LENGTH:
-        return cell
-    target = cells.get(cell)
-    if target is None or len(target) <= MAX_REFERENCE_LENGTH:
-        raise ValueError(f"the image cell names row {cell!r}, which holds no image")
-    return target
+    def from_paths(self, columns: Mapping[str, str]) -> tuple[Image, ...]:
+        """Images of the `image_path` cell."""
+        cell = columns.get("image_path", "")
+        return tuple(self._store.from_file(self._folder / name) for name in parse_cell_list(cell)) if cell else ()
 
 
 def parse_cell_list(cell: str) -> list[str]:
@@ -49,7 +52,7 @@ def parse_cell_list(cell: str) -> list[str]:
         return [cell]
     try:
         values = json.loads(cell)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = _parse_python_list(cell)
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ValueError("a list of images must hold texts only")
@@ -61,35 +64,3 @@ def _parse_python_list(cell: str) -> object:
         return ast.literal_eval(cell)
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise ValueError("the image cell starts like a list but is none") from None
-
-
-def decode_image(text: str) -> Image:
-    """Image from base64, with or without a `data:` prefix."""
-    encoded = text.split(",", 1)[1] if text.startswith("data:") and "," in text else text
-    try:
-        data = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("the image is not valid base64") from None
-    return make_image(data)
-
-
-def read_image_file(path: Path) -> Image:
-    """Image from a file."""
-    try:
-        return make_image(path.read_bytes())
-    except OSError as error:
-        raise ValueError(f"image file {path}: {error.strerror}") from None
-
-
-def make_image(data: bytes) -> Image:
-    """Image from its encoded bytes; ValueError when they start like no known format."""
-    return Image(data=data, sha256=hashlib.sha256(data).hexdigest(), media_type=_media_type(data))
-
-
-def _media_type(data: bytes) -> str:
-    for signature, media_type in _SIGNATURES:
-        if data.startswith(signature):
-            return media_type
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    raise ValueError("the image is neither PNG, JPEG, GIF, BMP nor WebP")

@@ -1,12 +1,15 @@
-"""A data file as a whole: format by its ending, digest of its bytes, unique item ids."""
+"""A data set as a whole: format by its name, digest of its bytes, unique item ids."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from evaluation.datasets.easy_vqa import PREFIX, installed_split, parse_directory
+from evaluation.datasets.image_store import broken_images
 from evaluation.datasets.item import Item
 from evaluation.datasets.jsonl import parse_jsonl
 from evaluation.datasets.tsv import parse_tsv
@@ -18,31 +21,51 @@ RESULT_COLUMN = "prediction"
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """A data file. sha256: hexadecimal digest of the file. warnings: what the user should know before the run."""
+    """name: as the user gave it. location: where it is. sha256: hexadecimal digest of its contents. warnings: what the
+    user should know before the run."""
 
-    path: Path
+    name: str
+    location: str
     sha256: str
     items: tuple[Item, ...]
     warnings: tuple[str, ...]
 
+    @property
+    def short_name(self) -> str:
+        """Without folders and ending, as in names of result files."""
+        return self.name.replace(":", "_") if self.name.startswith(PREFIX) else Path(self.location).stem
 
-def load_dataset(path: Path) -> Dataset:
-    """Read a TSV or JSONL file; DatasetError when it cannot be used as a whole."""
+
+def load_dataset(source: Path | str) -> Dataset:
+    """Read a TSV or JSONL file, a directory of questions and images, or `easy-vqa:SPLIT`.
+
+    DatasetError when it cannot be used as a whole. Images are read, but not yet opened: see `with_sound_images`.
+    """
+    name = str(source)
+    path = installed_split(name) if name.startswith(PREFIX) else Path(source)
+    items, digest = parse_directory(path) if path.is_dir() else _parse_file(path)
+    if not items:
+        raise DatasetError(f"{name}: there are no rows in it")
+    if any(RESULT_COLUMN in item.columns for item in items):
+        raise DatasetError(f"{name}: rename column {RESULT_COLUMN!r}, the results are written under that name")
+    unique, warnings = with_unique_ids(items)
+    return Dataset(
+        name=name, location=str(path.absolute()), sha256=digest, items=tuple(unique), warnings=tuple(warnings)
+    )
+
+
+def _parse_file(path: Path) -> tuple[list[Item], str]:
     parse = _PARSERS.get(path.suffix.lower())
     if parse is None:
-        raise DatasetError(f"{path}: unknown kind of data file; its name must end in {' or '.join(_PARSERS)}")
+        known = " or ".join(_PARSERS)
+        raise DatasetError(f"{path}: unknown kind of data; a file's name must end in {known} (or name a directory)")
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            return parse(file, path), digest
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}") from None
-    items = parse(data, path)
-    if not items:
-        raise DatasetError(f"{path}: there are no rows in it")
-    if any(RESULT_COLUMN in item.columns for item in items):
-        raise DatasetError(f"{path}: rename column {RESULT_COLUMN!r}, the results are written under that name")
-    unique, warnings = with_unique_ids(items)
-    digest = hashlib.sha256(data).hexdigest()
-    return Dataset(path=path, sha256=digest, items=tuple(unique), warnings=tuple(warnings))
 
 
 def with_unique_ids(items: list[Item]) -> tuple[list[Item], list[str]]:
@@ -56,3 +79,13 @@ def with_unique_ids(items: list[Item]) -> tuple[list[Item], list[str]]:
         f"{len(repeated)} index value(s) appear more than once, for instance {example!r}; "
         "the row number is appended to tell these rows apart"
     ]
+
+
+def with_sound_images(items: Sequence[Item]) -> list[Item]:
+    """The same rows; those with an image that does not open are marked bad."""
+    broken = broken_images(image for item in items for image in item.all_images())
+    checked = []
+    for item in items:
+        reasons = [broken[image.sha256] for image in item.all_images() if image.sha256 in broken]
+        checked.append(item.as_bad(reasons[0]) if reasons else item)
+    return checked

@@ -5,6 +5,8 @@ RUN/dataset/<digest>.jsonl     the selected rows without images, so that scores 
 RUN/log/<writer>.jsonl         the truth: one line per final outcome, one file per client process
 RUN/scores/<scorer>.jsonl      per row, made from the log
 RUN/summary.json               made from the log
-RUN/export/results.tsv         made from the log
+RUN/export/...                 made from the log
+RUN/report.html                made from the log, once the run is complete
+RUN/thumbnails/<digest>.webp   small copies of the images, for the report
 RUN/superseded/<n>/            earlier contents, moved aside by --new-run
 """

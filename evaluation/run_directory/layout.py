@@ -31,6 +31,14 @@ class RunLayout:
     def results(self) -> Path:
         return self.root / "export" / "results.tsv"
 
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
+    def thumbnails(self) -> Path:
+        return self.root / "thumbnails"
+
     def rows(self, digest: str) -> Path:
         return self.root / "dataset" / f"{digest}.jsonl"
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from evaluation.errors import RunDirectoryError
+from evaluation.request_types.names import RequestType
 
 FORMAT_VERSION = 1
 
@@ -16,9 +17,11 @@ FORMAT_VERSION = 1
 class Manifest:
     """Contents of manifest.json.
 
-    dataset: {path, sha256}. prompt: {template}, None for the built-in prompts. parameters: sampling parameters.
+    dataset: {path, sha256}. prompt: {template}, None for the built-in prompts. parameters: sampling parameters, and the
+    type of the requests where it is another than generate_until.
     model: {identity, name, kind, checkpoint, ...}. server: what /server_info answered. rows: {digest, item_ids} of the
-    selected rows in dataset/. created_at: seconds since the epoch.
+    selected rows in dataset/. thinking: how answers were last taken from the raw texts, see
+    `thinking.ThinkingSplit`. created_at: seconds since the epoch.
     """
 
     dataset: dict[str, Any]
@@ -28,7 +31,12 @@ class Manifest:
     server: dict[str, Any]
     rows: dict[str, Any]
     created_at: float
+    thinking: dict[str, Any] = field(default_factory=dict)
     version: int = FORMAT_VERSION
+
+    @property
+    def request_type(self) -> RequestType:
+        return RequestType(self.parameters.get("request_type", RequestType.GENERATE_UNTIL))
 
     def differences(self, other: Self) -> list[str]:
         """Why answers of `other` cannot be mixed with this run's, one line each; paths and times never are a reason."""

@@ -32,7 +32,8 @@ def create_or_resume(layout: RunLayout, wanted: Manifest, items: Sequence[RunIte
     """Start a run, or go on with one that asks the same; MixedRunError when it asks something else.
 
     Several clients may start at once: one of them creates the manifest, the others find it. A changed selection of
-    rows (--limit) is no mixture: their keys are the same, so the manifest just names the new selection.
+    rows (--limit) is no mixture: their keys are the same, so the manifest just names the new selection. Nor is another
+    way to tell thinking from answers, which is applied to all raw texts alike.
     """
     try:
         write_atomic(layout.rows(str(wanted.rows["digest"])), encode_items(items))
@@ -48,8 +49,8 @@ def create_or_resume(layout: RunLayout, wanted: Manifest, items: Sequence[RunIte
             + "\n  ".join(differences)
             + "\nChoose another --output, or pass --new-run to set the earlier answers aside."
         )
-    if existing.rows != wanted.rows:
-        existing = replace(existing, rows=wanted.rows)
+    if (existing.rows, existing.thinking) != (wanted.rows, wanted.thinking):
+        existing = replace(existing, rows=wanted.rows, thinking=wanted.thinking)
         write_atomic(layout.manifest, existing.to_json())
     return OpenRun(layout, existing, items)
 

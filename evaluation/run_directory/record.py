@@ -14,10 +14,13 @@ class Record:
     """Outcome of one item.
 
     attempt: number of the request that ended it, from 1, counted over all runs; 0 when nothing was asked.
-    text: the reply as it came, None when there was none. answer: the reply without surrounding blanks, None for a
-    failure. error: {message, http_status, retryable} for a failure. failed_attempts: earlier requests of this client
-    for the item, status to number. usage: {prompt_tokens, completion_tokens}. started_at, finished_at: seconds since
-    the epoch. seconds: duration of the last request.
+    text: the reply as it came, None when there was none. answer: what remains of it without thinking and blanks around
+    it, or the letter of the likeliest choice; None for a failure. reasoning: the thinking, where there is some.
+    thinking: its state, see `thinking.ThinkingState`. error: {class, message, http_status, retryable} for a failure.
+    failed_attempts: earlier requests of this client for the item, status to number. usage: {prompt_tokens,
+    completion_tokens}. started_at, finished_at: seconds since the epoch. seconds: duration of the last request.
+    likelihoods: one entry per continuation, see `request_types.likelihood.Likelihood`. rounds: a dialogue's answered
+    turns, see `request_types.dialogue.Dialogue`.
     """
 
     key: str
@@ -36,6 +39,10 @@ class Record:
     finished_at: float = 0.0
     seconds: float = 0.0
     sample: int = 0
+    reasoning: str | None = None
+    thinking: str | None = None
+    likelihoods: list[dict[str, Any]] | None = None
+    rounds: list[dict[str, Any]] | None = None
 
     @property
     def is_retryable(self) -> bool:

@@ -12,7 +12,8 @@ from evaluation.datasets import Item
 
 @dataclass(frozen=True, kw_only=True)
 class RunItem:
-    """`key` joins it with its outcome in the log; the other fields are those of `datasets.Item`."""
+    """`key` joins it with its outcome in the log; images: digests, in the order in which they are shown. The other
+    fields are those of `datasets.Item`."""
 
     key: str
     item_id: str
@@ -20,6 +21,7 @@ class RunItem:
     columns: dict[str, str]
     options: dict[str, str] = field(default_factory=dict)
     references: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
     error: str | None = None
 
     @classmethod
@@ -31,12 +33,13 @@ class RunItem:
             columns=item.columns,
             options=item.options,
             references=item.references,
+            images=tuple(image.sha256 for image in item.all_images()),
             error=item.error,
         )
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        return cls(**{**values, "references": tuple(values["references"])})
+        return cls(**{**values, "references": tuple(values["references"]), "images": tuple(values.get("images", ()))})
 
 
 def encode_items(items: Iterable[RunItem]) -> bytes:

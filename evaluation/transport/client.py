@@ -1,4 +1,4 @@
-"""One item's way: ask, understand, and ask again where that can help."""
+"""One request's way: send, understand, and send again where that can help."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from typing import Any
 import aiohttp
 
 from evaluation.errors import AuthenticationError
-from evaluation.keys import GenerationParameters
-from evaluation.prompts import RenderedPrompt
 from evaluation.status import Status
-from evaluation.transport import protocol
+from evaluation.transport.byte_budget import ByteBudget
 from evaluation.transport.failures import http_failure
 from evaluation.transport.gate import ServerGate
-from evaluation.transport.outcome import Completion, Failure, Outcome, Reply
+from evaluation.transport.outcome import Failure, Outcome, Reply
+from evaluation.transport.request import HttpRequest
 from evaluation.transport.retry import RetryBudget, RetryPolicy
 
 
-def open_session() -> aiohttp.ClientSession:
-    """A session without limits of its own: concurrency and timeouts are kept per request, from its dispatch on."""
+def open_session(api_key: str | None = None) -> aiohttp.ClientSession:
+    """A session without limits of its own: concurrency and timeouts are kept per request, from its dispatch on.
+
+    api_key: sent with every request as `Authorization: Bearer` (RFC 6750).
+    """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0)
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
     )
 
 
 class Client:
-    """Asks one server. `model`: name sent to chat endpoints. `timeout`: seconds for one request, from its dispatch."""
+    """Asks one server. concurrency: requests under way at a time. timeout: seconds for one request, from its dispatch.
+    image_bytes: of images in requests under way."""
 
     def __init__(
         self,
@@ -38,21 +43,22 @@ class Client:
         server: str,
         gate: ServerGate,
         *,
-        model: str,
-        parameters: GenerationParameters,
+        concurrency: int,
+        image_bytes: ByteBudget,
         timeout: float,
         policy: RetryPolicy,
     ) -> None:
         self._session = session
         self._server = server
         self._gate = gate
-        self._model = model
-        self._parameters = parameters
+        self._slots = asyncio.Semaphore(concurrency)
+        self._image_bytes = image_bytes
         self._timeout = timeout
         self._policy = policy
 
-    async def ask(self, key: str, prompt: RenderedPrompt) -> Outcome:
-        """Final outcome of one item. Raises RunAbortedError when no item can be asked any more."""
+    async def send(self, key: str, request: HttpRequest) -> Outcome:
+        """Final outcome of one request. `key`: what its ids begin with. Raises RunAbortedError when nothing can be
+        asked any more."""
         budget = RetryBudget(self._policy)
         failed: Counter[str] = Counter()
         started_at = time.time()
@@ -60,8 +66,9 @@ class Client:
             await self._gate.wait()
             # Fresh for every request: a server may still be busy with the one we gave up.
             request_id = f"{key[:16]}-{secrets.token_hex(6)}"
-            dispatched = time.monotonic()
-            reply = await self._request(prompt, request_id)
+            async with self._image_bytes.hold(request.num_image_bytes), self._slots:
+                dispatched = time.monotonic()
+                reply = await self._request(request, request_id)
             delay = self._delay_after(reply, budget)
             if delay is None:
                 now = time.monotonic()
@@ -79,18 +86,22 @@ class Client:
 
     def _delay_after(self, reply: Reply, budget: RetryBudget) -> float | None:
         """Seconds until the next request, None when the reply is final."""
-        if isinstance(reply, Completion):
+        if not isinstance(reply, Failure):
             return None
         if reply.status is Status.AUTH:
-            raise AuthenticationError(f"{self._server} refuses this client ({reply.message})")
+            raise AuthenticationError(f"{self._server} refuses this client ({reply.message}); see --api-key")
         if reply.status in (Status.OVERLOADED, Status.CONNECTION):
             self._gate.suspect()
         return budget.delay_after(reply, time.monotonic())
 
-    async def _request(self, prompt: RenderedPrompt, request_id: str) -> Reply:
+    async def _request(self, request: HttpRequest, request_id: str) -> Reply:
+        try:
+            body = await self._encode(request, request_id)
+        except ValueError as error:
+            return Failure(status=Status.CLIENT_DATA, message=str(error))
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._exchange(prompt, request_id)
+                return await self._exchange(request, body, request_id)
         except aiohttp.ClientError as error:  # before TimeoutError: a failed connection attempt can be both
             return _connection_failure(error)
         except TimeoutError:
@@ -98,26 +109,28 @@ class Client:
         except OSError as error:
             return _connection_failure(error)
 
-    async def _exchange(self, prompt: RenderedPrompt, request_id: str) -> Reply:
-        if prompt.endpoint == "generate":
-            path, body = protocol.GENERATE_PATH, protocol.generate_body(prompt, self._parameters, request_id)
-        else:
-            path, body = protocol.CHAT_PATH, protocol.chat_body(prompt, self._parameters, self._model)
-        headers = {"X-Request-Id": request_id}
-        async with self._session.post(self._server + path, json=body, headers=headers) as response:
+    async def _encode(self, request: HttpRequest, request_id: str) -> bytes:
+        """Images are read and encoded in a thread, so that they hold nobody up."""
+        if request.num_image_bytes:
+            return await asyncio.to_thread(request.encode, request_id)
+        return request.encode(request_id)
+
+    async def _exchange(self, request: HttpRequest, body: bytes, request_id: str) -> Reply:
+        headers = {"X-Request-Id": request_id, "Content-Type": "application/json"}
+        async with self._session.post(self._server + request.path, data=body, headers=headers) as response:
             data = await response.read()
             if response.status != 200:
                 return http_failure(response.status, response.headers, data)
-        return _parse(prompt, data)
+        return _parse(request, data)
 
 
 def _connection_failure(error: Exception) -> Failure:
     return Failure(status=Status.CONNECTION, message=f"{type(error).__name__}: {error}"[:500])
 
 
-def _parse(prompt: RenderedPrompt, data: bytes) -> Reply:
+def _parse(request: HttpRequest, data: bytes) -> Reply:
     try:
         value: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
         return Failure(status=Status.MALFORMED_RESPONSE, message=f"the reply is not JSON: {error}", http_status=200)
-    return protocol.parse_generate(value) if prompt.endpoint == "generate" else protocol.parse_chat(value)
+    return request.parse(value)

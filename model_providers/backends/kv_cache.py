@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,8 +12,9 @@ from torch import Tensor
 class KVCache:
     """Keys and values of all layers on one rank.
 
-    keys[layer], values[layer]: (num_slots, kv_heads, head_dim), where num_slots = num_blocks * block_size. Memory is
-    reserved but not touched here, so the operating system hands it out as blocks are first written.
+    keys[layer], values[layer]: (num_blocks, kv_heads, block_size, head_dim), so that one head of one block is a piece
+    of memory of its own: attention copies such pieces together. All numbers are finite at all times, so that what a
+    sequence has not written yet can be multiplied by a weight of 0.
     """
 
     def __init__(
@@ -25,13 +29,12 @@ class KVCache:
         device: torch.device,
     ) -> None:
         self.num_blocks = num_blocks
+        self.num_kv_heads = num_kv_heads
         self.block_size = block_size
-        shape = (num_blocks * block_size, num_kv_heads, head_dim)
-        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        # A padded decode row reads slot 0 and multiplies what it finds by a weight of 0: that must not be NaN.
-        for tensor in (*self.keys, *self.values):
-            tensor[:block_size].zero_()
+        self.head_dim = head_dim
+        shape = (num_blocks, num_kv_heads, block_size, head_dim)
+        self.keys = [_zeros(shape, dtype, device) for _ in range(num_layers)]
+        self.values = [_zeros(shape, dtype, device) for _ in range(num_layers)]
 
     @staticmethod
     def bytes_per_block(
@@ -40,7 +43,27 @@ class KVCache:
         """Bytes one block takes on one rank, keys and values of all layers together."""
         return 2 * num_layers * block_size * num_kv_heads * head_dim * dtype.itemsize
 
-    def write(self, layer: int, slot_mapping: Tensor, key: Tensor, value: Tensor) -> None:
-        """Store key and value, each (T, kv_heads, head_dim), at slot_mapping (T,)."""
-        self.keys[layer].index_copy_(0, slot_mapping, key)
-        self.values[layer].index_copy_(0, slot_mapping, value)
+    def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store key and value, each (T, kv_heads, head_dim), at `rows` (T * kv_heads,), see `rows_of_slots`."""
+        for cached, new in ((self.keys[layer], key), (self.values[layer], value)):
+            # A sequence that comes to NaN fails alone: it must not leave it to whoever gets its blocks next.
+            finite = new.reshape(-1, self.head_dim).nan_to_num(0.0)
+            cached.view(-1, self.head_dim).index_copy_(0, rows, finite)
+
+    def rows_of_slots(self, slots: Tensor) -> Tensor:
+        """(T,) slots -> (T * kv_heads,) rows of a layer's keys seen as (blocks * kv_heads * block_size, head_dim)."""
+        heads = torch.arange(self.num_kv_heads, device=slots.device)
+        blocks = (slots // self.block_size)[:, None] * self.num_kv_heads + heads
+        return (blocks * self.block_size + (slots % self.block_size)[:, None]).flatten()
+
+    def pieces_of_blocks(self, blocks: Tensor) -> Tensor:
+        """(rows, width) block numbers -> (rows * kv_heads * width,) numbers of (block, head) pieces, in that order."""
+        heads = torch.arange(self.num_kv_heads, device=blocks.device)
+        return (blocks[:, None, :] * self.num_kv_heads + heads[:, None]).flatten()
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """On a CPU the operating system hands the zeros out as they are first touched, so that an idle cache is free."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, dtype=np.uint8)).view(dtype).view(shape)

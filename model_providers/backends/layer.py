@@ -18,16 +18,15 @@ from model_providers.backends.activation import Activation
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.rotary import RotaryAngles
-from model_providers.backends.step_metadata import StepMetadata
 
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What all layers of one step share. angles: None for models without rotary embedding."""
+    """What all layers of one step share. attention_plan: the backend's own. angles: None without rotary embedding."""
 
-    step: StepMetadata
     cache: KVCache
     attention: AttentionBackend
+    attention_plan: Any
     angles: RotaryAngles | None
 
 
@@ -81,7 +80,7 @@ class ServingTransformerLayer(TransformerLayer):  # type: ignore[misc]
             value,
             layer=self.layer_number - 1,
             cache=context.cache,
-            step=context.step,
+            plan=context.attention_plan,
             scale=self.config.softmax_scale or head_dim**-0.5,
         )
         out: Tensor = attention.linear_proj.apply(attended)

@@ -16,27 +16,26 @@ from torch import Tensor
 class DecodeGroup:
     """Decode rows of similar KV length, attended together.
 
-    rows: (rows,) indices into the packed tokens. slots: (rows * width,) the KV slots of each row, padded to the group's
-    width with slot 0. bias: (rows, 1, 1, width) float32, 0 where a slot counts and -inf where it is padding; None when
-    nothing is padded.
+    rows: their place in the packed tokens. blocks: (rows, width) int64, each row's block table, padded with block 0.
+    padding: (rows, 1, 1, width * block_size), True where a place does not count.
     """
 
     rows: slice
-    slots: Tensor
-    bias: Tensor | None
+    blocks: Tensor
+    padding: Tensor
 
 
 @dataclass(frozen=True)
 class PrefillChunk:
     """Consecutive tokens of one sequence that attend to everything before them and, causally, to themselves.
 
-    rows: their place in the packed tokens. kv_length: tokens of the sequence including these. slots: (kv_length,),
+    rows: their place in the packed tokens. kv_length: tokens of the sequence including these. blocks: (1, width) int64,
     None when the chunk is the whole sequence so far (then keys and values need not be read back from the cache).
     """
 
     rows: slice
     kv_length: int
-    slots: Tensor | None
+    blocks: Tensor | None
 
     @property
     def query_length(self) -> int:

@@ -74,26 +74,18 @@ def _decode_groups(
         width = int(kv_lengths[begin])
         end = begin + int(np.count_nonzero(kv_lengths[begin:] >= _LEAST_FILL * width))
         lengths = kv_lengths[begin:end]
-        groups.append(_decode_group(slice(begin, end), lengths, tables[begin:end], width, block_size, device))
+        groups.append(_decode_group(slice(begin, end), lengths, tables[begin:end], block_size, device))
         begin = end
     return groups
 
 
 def _decode_group(
-    rows: slice,
-    lengths: NDArray[np.int64],
-    tables: NDArray[np.int64],
-    width: int,
-    block_size: int,
-    device: torch.device,
+    rows: slice, lengths: NDArray[np.int64], tables: NDArray[np.int64], block_size: int, device: torch.device
 ) -> DecodeGroup:
-    columns = np.arange(width)
-    valid = columns < lengths[:, None]
-    slots = np.where(valid, tables[:, columns // block_size] * block_size + columns % block_size, 0)
-    bias = None
-    if not valid.all():
-        bias = _tensor(np.where(valid, np.float32(0), np.float32(-np.inf)), device)[:, None, None, :]
-    return DecodeGroup(rows, _tensor(slots.ravel(), device), bias)
+    width = -(-int(lengths[0]) // block_size)
+    blocks = np.where(np.arange(width) * block_size < lengths[:, None], tables[:, :width], 0)
+    padding = np.arange(width * block_size) >= lengths[:, None]
+    return DecodeGroup(rows, _tensor(blocks, device), _tensor(padding, device)[:, None, None, :])
 
 
 def _prefill_chunk(
@@ -106,11 +98,10 @@ def _prefill_chunk(
 ) -> PrefillChunk:
     begin, end = int(row_starts[index]), int(row_starts[index + 1])
     kv_length = int(kv_lengths[index])
-    slots = None
+    blocks = None
     if kv_length > end - begin:
-        positions = np.arange(kv_length)
-        slots = _tensor(tables[index, positions // block_size] * block_size + positions % block_size, device)
-    return PrefillChunk(slice(begin, end), kv_length, slots)
+        blocks = _tensor(tables[index : index + 1, : -(-kv_length // block_size)], device)
+    return PrefillChunk(slice(begin, end), kv_length, blocks)
 
 
 def _tensor(array: NDArray[np.generic], device: torch.device) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +55,41 @@ def start_stub(tmp_path: Path) -> Iterator[StartStub]:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+@dataclass(frozen=True)
+class ClientProcess:
+    """`megaserve evaluate` in a process of its own."""
+
+    run: Path
+    process: subprocess.Popen[bytes]
+
+    def wait_for_lines(self, count: int) -> None:
+        """Until the log has so many lines."""
+        deadline = time.monotonic() + 60.0
+        while sum(path.read_bytes().count(b"\n") for path in (self.run / "log").glob("*.jsonl")) < count:
+            assert self.process.poll() is None, "the client ended too early"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def start_client() -> Iterator[Callable[..., ClientProcess]]:
+    """Starts clients: server, data, run directory, further arguments; `environment` adds variables."""
+    clients: list[ClientProcess] = []
+
+    def start(url: str, data: Path, run: Path, *more: str, environment: dict[str, str] | None = None) -> ClientProcess:
+        command = [sys.executable, "-m", "evaluation", "--server", url, "--data", str(data), "--output", str(run)]
+        process = subprocess.Popen(
+            [*command, "--no-report", *more], stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+        )
+        clients.append(ClientProcess(run, process))
+        return clients[-1]
+
+    yield start
+    for client in clients:
+        client.process.kill()
+        client.process.wait()
 
 
 def mcq_rows(count: int) -> list[dict[str, Any]]:

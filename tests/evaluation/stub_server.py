@@ -10,8 +10,10 @@ import asyncio
 import hashlib
 import json
 import random
+import re
 import sys
 import time
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,9 @@ class Stub:
     def __init__(self, config: dict[str, Any]) -> None:
         self.latency = config.get("latency", 0.0)
         self.faults: list[str] = config.get("faults", [])
+        self.faultless: list[str] = config.get("faultless", [])
+        self.always_for: dict[str, str] = config.get("always_for", {})
+        self.reasoning: str | None = config.get("reasoning")
         self.always: str | None = config.get("always")
         self.seed = config.get("seed", 0)
         self.kind = config.get("kind", "gpt")
@@ -33,12 +38,14 @@ class Stub:
         self.restart_seconds: float = config.get("restart_seconds", 1.0)
         self.unready_seconds: float = config.get("unready_seconds", 0.0)
         self.unready_until = time.monotonic() + self.unready_seconds
+        self.api_key: str | None = config.get("api_key")
+        self.without_logprobs: bool = config.get("without_logprobs", False)
         self.journal = Path(config["journal"])
         self.asked: Counter[str] = Counter()
         self.barrier = asyncio.Barrier(config["barrier"]) if "barrier" in config else None
 
     def planned_faults(self, question: str) -> list[str]:
-        if not self.faults:
+        if not self.faults or question in self.faultless:
             return []
         draw = random.Random(f"{self.seed}:{question}")
         return [draw.choice(self.faults) for _ in range(draw.randint(0, 2))]
@@ -77,13 +84,41 @@ class Stub:
         if time.monotonic() < self.unready_until:
             return web.json_response({"error": {"message": "restarting"}}, status=503)
         planned = self.planned_faults(question)
-        fault = self.always or (planned[self.asked[question] - 1] if self.asked[question] <= len(planned) else None)
+        fault = (
+            self.always
+            or self.always_for.get(question)
+            or (planned[self.asked[question] - 1] if self.asked[question] <= len(planned) else None)
+        )
         if fault:
             return await self.fail(request, fault)
         if self.barrier:  # nobody is answered before so many are waiting at the same time
             await self.barrier.wait()
         await asyncio.sleep(self.latency)
-        return web.json_response(reply_body(request.path, *answer_to(question)))
+        if "return_logprob" in body:
+            return web.json_response(self.prompt_logprobs(body))
+        reply = reply_body(request.path, *answer_to(question))
+        if request.path == "/generate":
+            reply["meta_info"]["prompt_tokens"] = len(tokenize(question))
+        elif self.reasoning is not None:
+            reply["choices"][0]["message"]["reasoning_content"] = self.reasoning
+        return web.json_response(reply)
+
+    def prompt_logprobs(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The stub's "model": a token's log-probability is -1/8 of its length; the likeliest token is a vowel first."""
+        reply = reply_body("/generate", "x", "length")
+        tokens = tokenize(body["text"])
+        reply["meta_info"]["prompt_tokens"] = len(tokens)
+        if self.without_logprobs:
+            return reply
+        start = body["logprob_start_len"]
+        if start >= len(tokens):
+            raise web.HTTPBadRequest(text=json.dumps({"error": {"message": "logprob_start_len"}}))
+        scored = [(-len(token) / 8, zlib.crc32(token.encode()), token) for token in tokens]
+        tops = [[[lp if token.strip()[0] in "aeiou" else -0.01, 1, "?"]] for lp, _, token in scored]
+        if start == 0:
+            scored[0], tops[0] = (None, *scored[0][1:]), None
+        reply["meta_info"] |= {"input_token_logprobs": scored[start:], "input_top_logprobs": tops[start:]}
+        return reply
 
     async def fail(self, request: web.Request, fault: str) -> web.StreamResponse:
         match fault:
@@ -119,6 +154,11 @@ class Stub:
         raise AssertionError(f"unknown fault {fault}")
 
 
+def tokenize(text: str) -> list[str]:
+    """Words with the blanks before them."""
+    return re.findall(r"\s*\w+|\s*[^\w\s]|\s+$", text)
+
+
 def answer_to(question: str) -> tuple[str, str]:
     """Text and finish reason, from the question alone."""
     if "ECHO:" in question:
@@ -137,9 +177,23 @@ def reply_body(path: str, text: str | None, reason: str) -> dict[str, Any]:
     return {"object": "chat.completion", "choices": [choice], "usage": {"prompt_tokens": 11, "completion_tokens": 3}}
 
 
+@web.middleware
+async def check_key(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Like a server with a key: health is open to all, everything else is not."""
+    key = request.app[KEY]
+    if key and not request.path.startswith("/health") and request.headers.get("Authorization") != f"Bearer {key}":
+        return web.json_response({"error": {"message": "no such key"}}, status=401)
+    response: web.StreamResponse = await handler(request)
+    return response
+
+
+KEY = web.AppKey("key", object)
+
+
 async def serve(config: dict[str, Any]) -> None:
     stub = Stub(config)
-    app = web.Application(client_max_size=64 * 2**20)
+    app = web.Application(client_max_size=64 * 2**20, middlewares=[check_key])
+    app[KEY] = stub.api_key
     app.router.add_get("/health/ready", stub.ready)
     app.router.add_get("/server_info", stub.info)
     app.router.add_get("/v1/models", stub.models)

@@ -14,7 +14,7 @@ TRANSIENT = ["429", "500", "503", "hang", "half_body", "reset", "not_json", "nul
 
 
 def evaluate(url: str, data: Path, run: Path, *more: str) -> int:
-    return main(["--server", url, "--data", str(data), "--output", str(run), "--timeout", "0.7", *more])
+    return main(["--server", url, "--data", str(data), "--output", str(run), "--timeout", "0.7", "--no-report", *more])
 
 
 def summary_of(run: Path) -> dict[str, Any]:
@@ -55,10 +55,10 @@ def test_raw_completions_survive_the_same_faults(start_stub, write_jsonl, tmp_pa
         ("400", "bad_request", 1, 0),
         ("context", "context_overflow", 1, 0),
         ("empty", "empty", 1, 0),
-        ("500", "server_5xx", 2, 1),
-        ("hang", "timeout", 2, 1),
-        ("null_content", "malformed_response", 2, 1),
-        ("half_body", "connection", 2, 1),
+        ("500", "server_5xx", 2, 4),
+        ("hang", "timeout", 2, 4),
+        ("null_content", "malformed_response", 2, 4),
+        ("half_body", "connection", 2, 4),
     ],
 )
 def test_lasting_faults_are_typed_counted_and_no_answers(
@@ -75,7 +75,8 @@ def test_lasting_faults_are_typed_counted_and_no_answers(
     summary = summary_of(run)
     assert (summary["done"], summary["failed"], summary["failed_by_class"]) == (0, 2, {status: 2})
     assert summary["status"] == ("complete" if exit_status == 0 else "incomplete")
-    assert summary["scores"]["mcq"] == {"mean": 0.0, "stderr": 0.0, "n": 2}
+    score = summary["scores"]["mcq"]
+    assert (score["mean"], score["n"], score["mean_answered"], score["n_answered"]) == (0.0, 2, None, 0)
     table = (run / "export" / "results.tsv").read_text().splitlines()
     assert all(row.endswith("\t") for row in table[1:])
 
@@ -86,8 +87,8 @@ def test_failures_are_asked_again_on_the_next_run_as_told(start_stub, mcq_file, 
     refusing = start_stub(always="400")
     run, other = tmp_path / "run", tmp_path / "other"
 
-    assert evaluate(broken.url, data, run, "--max-attempts", "1") == 1
-    assert evaluate(repaired.url, data, run, "--no-retry-failed") == 1
+    assert evaluate(broken.url, data, run, "--max-attempts", "1") == 4
+    assert evaluate(repaired.url, data, run, "--no-retry-failed") == 4
     assert not repaired.asked()
     assert evaluate(repaired.url, data, run) == 0
     assert {line["attempt"] for line in lines_of(run) if line["status"] != "server_5xx"} == {2}
@@ -112,7 +113,7 @@ def test_restarting_server_is_waited_for(start_stub, mcq_file, tmp_path):
 def test_server_that_never_comes_back_ends_the_run_resumable(start_stub, mcq_file, tmp_path, capsys):
     stub, run = start_stub(restart_after=10, restart_seconds=3600.0, latency=0.01), tmp_path / "run"
 
-    assert evaluate(stub.url, mcq_file(30), run, "--concurrency", "4", "--server-wait", "0.5") == 1
+    assert evaluate(stub.url, mcq_file(30), run, "--concurrency", "4", "--server-wait", "0.5") == 4
 
     assert "was not ready for 0.5 seconds" in capsys.readouterr().err
     summary = summary_of(run)
@@ -123,7 +124,7 @@ def test_server_that_never_comes_back_ends_the_run_resumable(start_stub, mcq_fil
 def test_refused_client_stops_the_run_at_once(start_stub, mcq_file, tmp_path, capsys):
     stub, run = start_stub(always="401"), tmp_path / "run"
 
-    assert evaluate(stub.url, mcq_file(50), run, "--concurrency", "2") == 1
+    assert evaluate(stub.url, mcq_file(50), run, "--concurrency", "2") == 5
 
     assert "refuses this client" in capsys.readouterr().err
     assert len(stub.asked()) <= 2

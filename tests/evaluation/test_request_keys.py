@@ -7,23 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.datasets import Image, Item
+from evaluation.datasets import Image, Item, Message
 from evaluation.keys import GenerationParameters
-from evaluation.plan import plan_questions
+from evaluation.plan import AskingSettings, plan_questions
 from evaluation.preflight import model_identity
 from evaluation.prompts import default_text, template_text
+from evaluation.request_types.names import ContinuationName, RequestType
 
 ITEM = Item(item_id="q1", row=1, columns={"index": "q1"}, question="Which?", options={"A": "x", "B": "y"})
 PARAMETERS = GenerationParameters()
 
 
-def key(item: Item = ITEM, model: str = "m", parameters: GenerationParameters = PARAMETERS, template: str = "") -> str:
+def key(
+    item: Item = ITEM, model: str = "m", parameters: GenerationParameters = PARAMETERS, template: str = "", **more
+) -> str:
     renderer = template_text(template, "t") if template else default_text
-    return plan_questions([item], renderer, model, parameters)[0].item.key
+    settings = AskingSettings(renderer=renderer, parameters=parameters, **more)
+    return plan_questions([item], settings, model)[0].item.key
 
 
 def image(data: bytes) -> Image:
-    return Image(data=data, sha256=hashlib.sha256(data).hexdigest(), media_type="image/png")
+    digest = hashlib.sha256(data).hexdigest()
+    return Image(sha256=digest, media_type="image/png", num_bytes=len(data), read=lambda: data)
 
 
 def test_key_is_a_digest_and_stable_across_versions():
@@ -41,12 +46,23 @@ def test_key_is_a_digest_and_stable_across_versions():
         key(replace(ITEM, images=(image(b"1"),))),
         key(replace(ITEM, images=(image(b"2"),))),
         key(replace(ITEM, raw_prompt="Which?", options={})),
-        key(replace(ITEM, messages=({"role": "user", "content": "Which?"},))),
+        key(replace(ITEM, messages=(Message("user", "Which?"),))),
+        key(replace(ITEM, messages=(Message("user", (image(b"1"), "Which?")),))),
+        key(replace(ITEM, messages=(Message("user", ("Which?", image(b"1"))),))),
+        key(request_type=RequestType.MULTIPLE_CHOICE),
+        key(request_type=RequestType.MULTIPLE_CHOICE, continuation=ContinuationName.LETTER),
+        key(replace(ITEM, turns=("Which?",)), request_type=RequestType.MULTI_ROUND),
         key(model="n"),
         key(template="{{ question }}"),
         *(
             key(parameters=replace(PARAMETERS, **{name: value}))
-            for name, value in {"max_new_tokens": 1, "temperature": 0.5, "top_p": 0.5, "seed": 1}.items()
+            for name, value in {
+                "max_new_tokens": 1,
+                "temperature": 0.5,
+                "top_p": 0.5,
+                "seed": 1,
+                "stop": ("x",),
+            }.items()
         ),
     ],
 )

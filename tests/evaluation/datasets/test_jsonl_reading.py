@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.datasets import Item, load_dataset
+from evaluation.datasets import Item, Message, load_dataset
 
 
 def load(tmp_path: Path, *rows: dict[str, Any] | str) -> list[Item]:
@@ -56,7 +56,7 @@ def test_several_acceptable_answers(tmp_path):
 def test_messages(tmp_path):
     messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
     (item,) = load(tmp_path, {"messages": messages})
-    assert item.messages == tuple(messages)
+    assert item.messages == (Message("system", "s"), Message("user", "u"))
     assert item.columns["question"] == "u"
 
 
@@ -77,7 +77,10 @@ def test_messages(tmp_path):
         ({"question": "q", "choices": ["x", "y"], "answer": True}, "answer 'true' is neither"),
         ({"messages": []}, "at least one message"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "needs a role"),
-        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x"}]}]}, "must be a text"),
+        ({"messages": [{"role": "user", "content": 5}]}, "must be a text or a list of parts"),
+        ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "a part of a message is"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "more parts of type 'image'"),
+        ({"turns": []}, "at least one text"),
         ({"question": "q", "images": ["absent.png"]}, "No such file"),
         ("[" * 100_000, "not valid JSON"),
     ],

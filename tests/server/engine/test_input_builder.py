@@ -67,26 +67,21 @@ def test_against_token_by_token(seed: int, count: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 12))
-def test_attention_reads_each_sequence_s_own_slots_and_no_others(seed: int, count: int) -> None:
+def test_attention_reads_each_sequence_s_own_blocks_and_no_others(seed: int, count: int) -> None:
     items = random_step(seed, count)
     metadata = build(items).metadata
     decode = [item for item in items if item.num_new == 1]
     assert metadata.num_decode_rows == len(decode)
     covered = 0
     for group in metadata.decode_groups:
-        rows = range(group.rows.start, group.rows.stop)
         assert group.rows.start == covered
         covered = group.rows.stop
-        table = group.slots.view(len(rows), -1)
-        for row, slots in zip(rows, table, strict=True):
-            length = decode[row].sequence.num_computed + 1
-            assert slots[:length].tolist() == [slot(decode[row].sequence, p) for p in range(length)]
-            padding = table.shape[1] - length
-            if group.bias is None:
-                assert padding == 0
-            else:
-                bias = group.bias[row - group.rows.start, 0, 0]
-                assert bias.tolist() == [0.0] * length + [float("-inf")] * padding
+        for row, blocks, padding in zip(decode[group.rows], group.blocks, group.padding, strict=True):
+            length = row.sequence.num_computed + 1
+            own = -(-length // BLOCK)
+            assert blocks[:own].tolist() == row.sequence.blocks[:own]
+            assert not blocks[own:].any()
+            assert padding[0, 0].tolist() == [False] * length + [True] * (len(blocks) * BLOCK - length)
     assert covered == len(decode)
     begin = len(decode)
     for item, chunk in zip(items[len(decode) :], metadata.prefill_chunks, strict=True):
@@ -94,10 +89,10 @@ def test_attention_reads_each_sequence_s_own_slots_and_no_others(seed: int, coun
         assert (chunk.rows.start, chunk.rows.stop, chunk.kv_length) == (begin, begin + item.num_new, length)
         begin += item.num_new
         if item.sequence.num_computed == 0:
-            assert chunk.slots is None
+            assert chunk.blocks is None
         else:
-            assert chunk.slots is not None
-            assert chunk.slots.tolist() == [slot(item.sequence, p) for p in range(length)]
+            assert chunk.blocks is not None
+            assert chunk.blocks.tolist() == [item.sequence.blocks[: -(-length // BLOCK)]]
 
 
 @pytest.mark.parametrize(("lengths", "groups"), [([40, 39, 38], 1), ([40, 10, 9], 2), ([100, 30, 5, 5], 3)])
