@@ -67,8 +67,8 @@ def _read_and_resolve(typed: TypedArguments, defaults: Mapping[str, Any]) -> tup
         raise ConfigurationError("--load DIR is missing: which checkpoint to serve")
     checkpoint = peek(Path(given["load"]), given.get("ckpt_step"))
     _require_args(checkpoint, given)
-    tokenizer = _find_tokenizer(checkpoint, given)
-    document = resolve(typed, defaults, checkpoint, tokenizer, _this_machine())
+    tokenizer = tokenizer_of(checkpoint, given)
+    document = resolve(typed, defaults, checkpoint, tokenizer, this_machine())
     _warn(document, unknown_checkpoint_args(checkpoint, document))
     return document, "" if isinstance(tokenizer, FoundTokenizer) else str(tokenizer)
 
@@ -85,7 +85,7 @@ def _require_args(checkpoint: CheckpointPeek, given: Mapping[str, Any]) -> None:
     raise CheckpointError(checkpoint.args_file, message)
 
 
-def _find_tokenizer(checkpoint: CheckpointPeek, given: Mapping[str, Any]) -> FoundTokenizer | TokenizerNotFoundError:
+def tokenizer_of(checkpoint: CheckpointPeek, given: Mapping[str, Any]) -> FoundTokenizer | TokenizerNotFoundError:
     saved = checkpoint.args.get("tokenizer_model")
     try:
         return find_tokenizer(
@@ -98,7 +98,7 @@ def _find_tokenizer(checkpoint: CheckpointPeek, given: Mapping[str, Any]) -> Fou
         return error
 
 
-def _this_machine() -> Machine:
+def this_machine() -> Machine:
     under_torchrun = "TORCHELASTIC_RUN_ID" in os.environ and "WORLD_SIZE" in os.environ
     return Machine(
         cores=len(os.sched_getaffinity(0)),

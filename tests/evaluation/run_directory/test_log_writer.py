@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -40,21 +41,23 @@ def test_line_is_in_the_file_as_soon_as_it_is_appended(tmp_path):
         assert len(read_logs(tmp_path).records) == 1
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
-    """The largest file this process may write, in bytes: a full disk without filling one."""
-    limit, (soft, hard) = 300, resource.getrlimit(resource.RLIMIT_FSIZE)
+@contextmanager
+def full_disk(largest_file: int) -> Iterator[None]:
+    """No file of this process can grow beyond so many bytes; not a fixture, since pytest's own output may be a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_full_disk_is_an_error_that_loses_no_earlier_line(tmp_path, small_files):
+def test_full_disk_is_an_error_that_loses_no_earlier_line(tmp_path):
     kept = 0
-    with LogWriter(tmp_path) as log, pytest.raises(LogWriteError, match=r"part of a line|cannot write"):
-        for number in range(small_files):
+    with LogWriter(tmp_path) as log, pytest.raises(LogWriteError, match=r"part of a line|cannot write"), full_disk(300):
+        for number in range(300):
             log.append(make_record(number))
             kept += 1
     contents = read_logs(tmp_path)

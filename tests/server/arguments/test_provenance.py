@@ -207,7 +207,7 @@ def test_number_format_on_a_cpu(plant: Plant, resolve: Any) -> None:
 def test_number_format_on_a_gpu_is_the_checkpoints(
     plant: Plant, resolve: Any, monkeypatch: pytest.MonkeyPatch, saved: dict[str, Any], dtype: str
 ) -> None:
-    monkeypatch.setattr("server.arguments.resolve_command._this_machine", lambda: Machine(cores=12, has_gpu=True))
+    monkeypatch.setattr("server.arguments.resolve_command.this_machine", lambda: Machine(cores=12, has_gpu=True))
     resolved = resolve(plant(**saved), "--tensor-model-parallel-size", "3")
     assert resolved.value_and_source("dtype") == (dtype, "derived")
     assert resolved.value_and_source("device") == ("cuda", "derived")
