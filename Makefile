@@ -60,12 +60,13 @@ clean: ## Remove .venv, caches and build output
 $(BIN)/python:
 	@python=$$(requirements/find_python) && echo "Creating .venv with $$python" && "$$python" -m venv --clear .venv
 
-# `sync` installs exactly what is listed, so what only a package's own metadata asks for stays out (nodeps.txt).
+# `sync` installs exactly what is listed, so what only a package's own metadata asks for stays out (nodeps.txt). Bytecode is
+# made at once: every process that the tests start imports torch and Megatron, and compiling them takes longer than that.
 $(INSTALLED): $(BIN)/python pyproject.toml $(wildcard requirements/*.txt)
 	@rm -f $@
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements/uv.txt
 	@echo "Installing the packages pinned in requirements/ into .venv (several GB when none is cached)"
-	@$(UV) pip sync --quiet --python $(BIN)/python requirements/test.txt requirements/nodeps.txt
+	@$(UV) pip sync --quiet --compile-bytecode --python $(BIN)/python requirements/test.txt requirements/nodeps.txt
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 	@echo "Ready: .venv holds megaserve and all that it needs"

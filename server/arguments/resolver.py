@@ -48,6 +48,7 @@ def quiet_imports() -> Iterator[None]:
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"megatron\.")
+        warnings.filterwarnings("ignore", category=SyntaxWarning)  # when its sources are compiled the first time
         yield
 
 

@@ -102,9 +102,11 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> tuple[Truth, Path]:
 
 CONFIGURATIONS = {
     "as it is": (),
-    "two ranks": ("--tensor-model-parallel-size", "2"),
     # Two images fit, prompts are cut inside images, and nothing is kept between requests.
-    "small caches": ("--no-prefix-caching", "--image-cache-mb", "0.006", "--max-batched-tokens", "11"),
+    "two ranks, small caches": (
+        *("--tensor-model-parallel-size", "2", "--no-prefix-caching", "--image-cache-mb", "0.006"),
+        *("--max-batched-tokens", "11"),
+    ),
 }
 
 
