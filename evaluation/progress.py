@@ -16,7 +16,7 @@ LINE_INTERVAL_SECONDS = 30.0
 
 
 class Tally:
-    """Counts of this session, and rates since its start."""
+    """Counts since this client started, and rates over that time."""
 
     def __init__(self) -> None:
         self.done = 0
