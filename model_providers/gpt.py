@@ -14,8 +14,8 @@ from model_providers.backends.activation import activation_for
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
-from model_providers.backends.linear import PackedWeight, ServingColumnParallelLinear, can_pack
-from model_providers.backends.prepare import prepare_modules
+from model_providers.backends.linear import PackedWeight, ServingColumnParallelLinear
+from model_providers.backends.prepare import packs_linears, prepare_modules
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.checkpoint.load import load_weights
@@ -43,8 +43,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         for layer in self.decoder.layers:
             layer.activation = activation
         prepare_modules(self, config)
-        pack = config.packed_linears and can_pack(config.dtype, config.device)
-        if pack and self.share_embeddings_and_output_weights:
+        if packs_linears(config) and self.share_embeddings_and_output_weights:
             self._packed_head = PackedWeight(self.shared_embedding_or_output_weight())
         if self.position_embedding_type == "rope":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb.inv_freq.to(config.device)

@@ -9,9 +9,14 @@ from model_providers.backends.norm import ServingNorm
 from model_providers.config import ModelConfig
 
 
+def packs_linears(config: ModelConfig) -> bool:
+    """Whether this model's linear layers are to be packed, and can be."""
+    return config.packed_linears and can_pack(config.dtype, config.device)
+
+
 def prepare_modules(root: nn.Module, config: ModelConfig) -> None:
     """Settle the scales of the norms and, where asked for and possible, pack the weights of the linear layers."""
-    pack = config.packed_linears and can_pack(config.dtype, config.device)
+    pack = packs_linears(config)
     for module in root.modules():
         if isinstance(module, ServingNorm):
             module.prepare_for_serving()

@@ -50,13 +50,13 @@ async def chat_completions(request: Request) -> Response:
     )
     check_model(body, context.model_name)
     check_stream_options(body)
-    _num_logprobs(body)
+    num_logprobs = _num_logprobs(body)
     if not body.messages:
         raise RequestError("messages must have at least one message", field="messages")
     context.check_takes_requests()
     with ExitStack() as held:
         token_ids, images = await _encode(body.messages, context, held)
-        prompt = _prompt_request(body, token_ids, images)
+        prompt = _prompt_request(body, token_ids, images, num_logprobs)
         generation = context.start([prompt], streaming=body.stream or False, held=held)
     replies = ChatReplies(body, context)
     if body.stream:
@@ -78,7 +78,9 @@ async def _encode(messages: Sequence[ChatMessage], context: ServerContext, held:
     return await context.encode_chat_with_images([m.for_template(marked) for m in messages], marks, sources, held)
 
 
-def _prompt_request(body: ChatBody, token_ids: list[int], images: tuple[EngineImage, ...]) -> PromptRequest:
+def _prompt_request(
+    body: ChatBody, token_ids: list[int], images: tuple[EngineImage, ...], num_logprobs: int | None
+) -> PromptRequest:
     values, field_of = sampling_of(body)
     return PromptRequest(
         token_ids=token_ids,
@@ -88,7 +90,7 @@ def _prompt_request(body: ChatBody, token_ids: list[int], images: tuple[EngineIm
         field_of=field_of,
         default_max_new_tokens=None,
         clamp=True,
-        logprobs=_num_logprobs(body),
+        logprobs=num_logprobs,
         logprobs_field="top_logprobs",
         priority=body.priority or 0,
     )

@@ -25,11 +25,16 @@ _SWITCHES = ["group-query-attention", "swiglu", "disable-bias-linear", "untie-em
 
 @pytest.fixture
 def one_process() -> Iterator[None]:
-    """Megatron's parallel state with every size 1."""
+    """Megatron's parallel state with every size 1, and one thread: another number of threads moves the last bits."""
     from model_providers.checkpoint.single_process import process_group_of_one
 
-    with process_group_of_one():
-        yield
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with process_group_of_one():
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.fixture
