@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.errors import SetupError
+from benchmarks.prompts import encoder_of
 from benchmarks.workload import Workload, make_workload
 from model_providers.checkpoint.smollm2 import smollm2_hf_directory
 from server.config import ResolvedDocument
-from server.errors import ConfigurationError
-from server.frontend.tokenizer import PromptTokenizer
 from server.process_lifetime import bound_command
 
 _RESOLVER_TIMEOUT = 300.0
@@ -40,10 +39,12 @@ def _smollm2() -> Path:
 def hugging_face_directory(load: Path | None, given: Path | None) -> Path:
     """The same weights for Hugging Face's implementation. Raises SetupError when nobody said where they are."""
     if given is None and load is not None:
-        raise SetupError("--compare-hf needs the Hugging Face directory of the model in --load: --compare-hf DIR")
+        raise SetupError(
+            "comparing needs the Hugging Face directory of the model in --load: --compare-hf DIR, or --hf-directory DIR"
+        )
     directory = given or smollm2_hf_directory()
     if not (directory / "config.json").is_file():
-        raise SetupError(f"--compare-hf {directory}: no Hugging Face model there (config.json is missing)")
+        raise SetupError(f"{directory}: no Hugging Face model there (config.json is missing)")
     return directory
 
 
@@ -64,11 +65,7 @@ def resolve_serve_arguments(arguments: Sequence[str]) -> ResolvedDocument:
 
 def workload_for(document: ResolvedDocument, num_prompts: int, max_new_tokens: int) -> Workload:
     """W32 in the checkpoint's own tokens. Raises SetupError when the model's sequences end before the workload's."""
-    try:
-        tokenizer = PromptTokenizer.load(Path(document.values["tokenizer_model"]))
-    except ConfigurationError as error:
-        raise SetupError(str(error)) from error
-    workload = make_workload(tokenizer.encode, num_prompts, max_new_tokens)
+    workload = make_workload(encoder_of(document), num_prompts, max_new_tokens)
     most = document.values["max_model_len"]
     if workload.longest > most:
         raise SetupError(

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.options import HUGGING_FACE_BATCH_SIZES, Options
+from benchmarks.peers.catalog import PEER_NAMES
 from benchmarks.report import check_json_path, print_table, write_json
 from benchmarks.workload import PROMPT_LENGTHS
 
@@ -53,6 +54,8 @@ def parse(argv: list[str]) -> tuple[Options, Run]:
         given = values["compare_hf"]
         values["compare_hf"] = given is not None
         values["hf_directory"] = given if isinstance(given, Path) else None
+    if "peers" in values:
+        values["peers"] = tuple(values["peers"])
     return Options(**values, extra=tuple(argv[at + 1 :])), _RUNS[benchmark]
 
 
@@ -68,7 +71,52 @@ def _http(options: Options) -> dict[str, Any]:
     return run_http(options)
 
 
-_RUNS: dict[str, Run] = {"offline": _offline, "http": _http}
+def _vlm(options: Options) -> dict[str, Any]:
+    from benchmarks.vlm import run_vlm
+
+    return run_vlm(options)
+
+
+def _images(options: Options) -> dict[str, Any]:
+    from benchmarks.image_memory import run_images
+
+    return run_images(options)
+
+
+def _compare(options: Options) -> dict[str, Any]:
+    from benchmarks.compare import run_compare
+
+    return run_compare(options)
+
+
+def _latency(options: Options) -> dict[str, Any]:
+    from benchmarks.latency import run_latency
+
+    return run_latency(options)
+
+
+def _prefix(options: Options) -> dict[str, Any]:
+    from benchmarks.prefix import run_prefix
+
+    return run_prefix(options)
+
+
+def _sweep(options: Options) -> dict[str, Any]:
+    from benchmarks.sweep import run_sweep
+
+    return run_sweep(options)
+
+
+_RUNS: dict[str, Run] = {
+    "offline": _offline,
+    "http": _http,
+    "vlm": _vlm,
+    "images": _images,
+    "compare": _compare,
+    "latency": _latency,
+    "prefix": _prefix,
+    "sweep": _sweep,
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -80,7 +128,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="offline|http")
+    commands = parser.add_subparsers(dest="benchmark", required=True, metavar="|".join(_RUNS))
     offline = commands.add_parser("offline", help="the engine without HTTP, all requests at once", allow_abbrev=False)
     _add_common(offline)
     sizes = " and ".join(map(str, HUGGING_FACE_BATCH_SIZES))
@@ -98,22 +146,97 @@ def build_parser() -> argparse.ArgumentParser:
     http.add_argument(
         "--concurrency", type=_positive, default=_default("concurrency"), metavar="N", help="default: %(default)s"
     )
+    vlm = commands.add_parser("vlm", help="questions about pictures, in turn with Hugging Face", allow_abbrev=False)
+    _add_settings(vlm)
+    _add_repetitions(vlm)
+    vlm.add_argument(
+        "--num-questions",
+        type=_positive,
+        default=_default("num_questions"),
+        metavar="N",
+        help="the first N of easy-vqa's test split; default: %(default)s",
+    )
+    images = commands.add_parser("images", help="memory of a server that sees ever new pictures", allow_abbrev=False)
+    _add_serving(images, "a LLaVA; default: the one in examples")
+    _add_number(images, "--num-images", _at_least_forty, "distinct pictures")
+    _add_compare(commands.add_parser("compare", help="other engines, in turn with this one", allow_abbrev=False))
+    latency = commands.add_parser("latency", help="what one client waits for, beside others", allow_abbrev=False)
+    _add_serving(latency, "Megatron checkpoint; default: SmolLM2-135M-Instruct")
+    _add_repetitions(latency)
+    prefix = commands.add_parser("prefix", help="choices that share a context, against lm-eval", allow_abbrev=False)
+    _add_serving(prefix, "Megatron checkpoint; default: SmolLM2-135M-Instruct")
+    _add_repetitions(prefix)
+    _add_hf_directory(prefix)
+    prefix.add_argument(
+        "--num-questions",
+        dest="num_choice_questions",
+        type=_at_least_four,
+        default=_default("num_choice_questions"),
+        metavar="N",
+        help="of four choices each; default: %(default)s",
+    )
+    sweep = commands.add_parser("sweep", help="how cost grows with batch, context and queue", allow_abbrev=False)
+    _add_serving(sweep, "Megatron checkpoint; default: SmolLM2-135M-Instruct")
+    _add_repetitions(sweep)
+    _add_number(sweep, "--max-batch", _positive, "sequences at a time at most")
+    _add_number(sweep, "--max-context", _positive, "tokens of a sequence at most")
+    sweep.add_argument("--draw", type=Path, metavar="DIR", help="write the curves there as SVG files")
     return parser
 
 
+def _add_compare(compare: argparse.ArgumentParser) -> None:
+    _add_common(compare)
+    _add_hf_directory(compare)
+    compare.add_argument(
+        "--peers",
+        nargs="+",
+        choices=PEER_NAMES,
+        default=_default("peers"),
+        metavar="PEER",
+        help=f"of {', '.join(PEER_NAMES)}; default: transformers, and those whose environment was made",
+    )
+    compare.add_argument("--only", choices=["in-process", "http"], help="leave the other half out")
+    compare.add_argument(
+        "--concurrency", type=_positive, default=_default("concurrency"), metavar="N", help="default: %(default)s"
+    )
+
+
+def _add_hf_directory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--hf-directory", type=Path, metavar="DIR", help="the weights of --load for Hugging Face")
+
+
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--load", type=Path, metavar="DIR", help="Megatron checkpoint; default: SmolLM2-135M-Instruct")
+    _add_serving(parser, "Megatron checkpoint; default: SmolLM2-135M-Instruct")
+    _add_repetitions(parser)
+    for flag, kind, text in (
+        ("--max-new-tokens", _at_least_two, "generated per prompt"),
+        ("--num-prompts", _num_prompts, f"the first N of {len(PROMPT_LENGTHS)}"),
+    ):
+        _add_number(parser, flag, kind, text)
+
+
+def _add_serving(parser: argparse.ArgumentParser, load: str) -> None:
+    parser.add_argument("--load", type=Path, metavar="DIR", help=load)
+    _add_settings(parser)
+
+
+def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"], help="default: fp32 on a CPU")
     parser.add_argument("--threads", type=_positive, metavar="N", help="default: the cores this process may use")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result there")
+
+
+def _add_repetitions(parser: argparse.ArgumentParser) -> None:
     for flag, kind, text in (
         ("--repetitions", _positive, "timed runs, of which the median counts"),
-        ("--max-new-tokens", _at_least_two, "generated per prompt"),
-        ("--num-prompts", _num_prompts, f"the first N of {len(PROMPT_LENGTHS)}"),
         ("--quiet-wait", _seconds, "wait so many seconds at most, before each run, for other processes to pause"),
     ):
-        name = flag.removeprefix("--").replace("-", "_")
-        parser.add_argument(flag, type=kind, default=_default(name), metavar="N", help=f"{text}; default: %(default)s")
+        _add_number(parser, flag, kind, text)
+
+
+def _add_number(parser: argparse.ArgumentParser, flag: str, kind: Callable[[str], object], text: str) -> None:
+    name = flag.removeprefix("--").replace("-", "_")
+    parser.add_argument(flag, type=kind, default=_default(name), metavar="N", help=f"{text}; default: %(default)s")
 
 
 def _default(name: str) -> object:
@@ -131,6 +254,20 @@ def _at_least_two(text: str) -> int:
     value = int(text)
     if value < 2:
         raise argparse.ArgumentTypeError(f"{value} is less than 2: there would be no decode step to time")
+    return value
+
+
+def _at_least_four(text: str) -> int:
+    value = int(text)
+    if value < 4:
+        raise argparse.ArgumentTypeError(f"{value} is less than 4: choices are taken from other questions")
+    return value
+
+
+def _at_least_forty(text: str) -> int:
+    value = int(text)
+    if value < 40:
+        raise argparse.ArgumentTypeError(f"{value} is less than 40, two for each of 20 samples")
     return value
 
 

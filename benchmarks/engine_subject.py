@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,15 +12,20 @@ import psutil
 import torch
 
 from benchmarks.aggregates import StepTime
+from benchmarks.engine_scores import score_prompts
 from benchmarks.errors import MeasurementError
 from benchmarks.machine import peak_rss_bytes
-from benchmarks.messages import Generate, Generated, Load, Loaded
+from benchmarks.messages import Generate, Generated, Load, Loaded, Score, Scored
+from image_preprocessing.limits import DEFAULT_LIMITS
+from image_preprocessing.settings import ImageSettings
 from model_providers.parallel import join_world_of_one
 from server.config import ResolvedDocument
 from server.engine.build import build_rank
 from server.engine.engine import Engine
 from server.engine.warmup import warm_up
-from server.request import EngineRequest, RequestOutput, SamplingParams
+from server.frontend.image_prompt import engine_image
+from server.frontend.image_store import ImageStore
+from server.request import EngineImage, EngineRequest, RequestOutput, SamplingParams
 
 
 class EngineSubject:
@@ -32,6 +39,8 @@ class EngineSubject:
         built = build_rank(document)
         warm_up(built)
         self._prompts = load.prompts
+        self._pictures = load.pictures
+        self._document = document
         self._engine = built.engine
         self.loaded = Loaded(
             load_seconds=built.load_seconds,
@@ -41,11 +50,19 @@ class EngineSubject:
         )
 
     def generate(self, command: Generate) -> Generated:
-        """All prompts at once; the engine makes its own batches. Raises MeasurementError when one is refused."""
+        """All prompts at once; the engine makes its own batches. Nothing is kept from an earlier call.
+
+        Reading and preparing pictures is part of it. Raises MeasurementError when a prompt is refused.
+        """
+        self._engine.flush_prefix_cache()
         cached_before = self._engine.stats().total_cached_tokens
-        drain = _Drain(self._engine, len(self._prompts))
+        prompts = command.prompts or self._prompts
+        drain = _Drain(self._engine, len(prompts))
         started = time.perf_counter()
-        drain.run(self._requests(command.max_new_tokens))
+        with tempfile.TemporaryDirectory(prefix="megaserve-bench-") as directory:
+            drain.run(
+                self._requests(prompts, command.max_new_tokens, self._prepare_pictures(Path(directory), len(prompts)))
+            )
         seconds = time.perf_counter() - started
         return Generated(
             seconds=seconds,
@@ -55,12 +72,40 @@ class EngineSubject:
             cached_tokens=self._engine.stats().total_cached_tokens - cached_before,
         )
 
-    def _requests(self, max_new_tokens: int) -> list[EngineRequest]:
+    def score(self, command: Score) -> Scored:
+        """All prompts at once; what they share is computed once where the engine's prefix cache is on."""
+        self._engine.flush_prefix_cache()
+        cached_before = self._engine.stats().total_cached_tokens
+        started = time.perf_counter()
+        logprobs = score_prompts(self._engine, self._prompts, command.num_scored_tokens)
+        return Scored(
+            seconds=time.perf_counter() - started,
+            logprobs=logprobs,
+            peak_rss_bytes=peak_rss_bytes(os.getpid()),
+            cached_tokens=self._engine.stats().total_cached_tokens - cached_before,
+        )
+
+    def _prepare_pictures(self, directory: Path, num_prompts: int) -> list[tuple[EngineImage, ...]]:
+        """Per prompt, its picture as the HTTP process would have prepared it."""
+        if self._pictures is None:
+            return [()] * num_prompts
+        settings = ImageSettings.from_values(self._document.values)
+        workers = len(os.sched_getaffinity(0))
+        store = ImageStore(settings, DEFAULT_LIMITS, directory, max_bytes=2**31, num_workers=workers)
+        stored = asyncio.run(store.hold([Path(file).read_bytes() for file in self._pictures.files], "pictures"))
+        store.close()
+        images = [engine_image(image, first_token=0) for image in stored]
+        return [(images[index],) for index in self._pictures.of_prompt]
+
+    @staticmethod
+    def _requests(
+        prompts: list[list[int]], max_new_tokens: int, images: list[tuple[EngineImage, ...]]
+    ) -> list[EngineRequest]:
         params = SamplingParams(max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=True)
         now = time.monotonic()
         return [
-            EngineRequest(request_id=str(index), prompt_token_ids=prompt, params=params, arrival_time=now)
-            for index, prompt in enumerate(self._prompts)
+            EngineRequest(request_id=str(index), prompt_token_ids=prompt, params=params, arrival_time=now, images=of_it)
+            for index, (prompt, of_it) in enumerate(zip(prompts, images, strict=True))
         ]
 
 

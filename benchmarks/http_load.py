@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -48,8 +48,33 @@ class Round:
     answers: list[Answer]
 
 
+class Dialect(NamedTuple):
+    """How a server is asked. body: of a prompt, the number of new tokens, and whether to stream.
+
+    num_tokens: how many a reply, or a stream's event, says there are by then.
+    """
+
+    path: str
+    body: Callable[[list[int], int, bool], dict[str, Any]]
+    num_tokens: Callable[[Any], int]
+
+
+def _generate_body(prompt: list[int], max_new_tokens: int, stream: bool) -> dict[str, Any]:
+    sampling_params = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True}
+    return {"input_ids": prompt, "sampling_params": sampling_params, "stream": stream}
+
+
+GENERATE = Dialect("/generate", _generate_body, lambda reply: int(reply["meta_info"]["completion_tokens"]))
+
+
 async def run_round(
-    session: aiohttp.ClientSession, url: str, workload: Workload, *, concurrency: int, stream: bool
+    session: aiohttp.ClientSession,
+    url: str,
+    workload: Workload,
+    *,
+    concurrency: int,
+    stream: bool,
+    dialect: Dialect = GENERATE,
 ) -> Round:
     """Raises MeasurementError when a request fails or is answered with another number of tokens."""
     prompts = iter(workload.prompts)
@@ -57,7 +82,7 @@ async def run_round(
 
     async def client(prompts: Iterator[list[int]]) -> None:
         for prompt in prompts:
-            answers.append(await _ask(session, url, prompt, workload.max_new_tokens, stream))
+            answers.append(await ask(session, url, prompt, workload.max_new_tokens, stream, dialect))
 
     started = time.perf_counter()
     try:
@@ -70,13 +95,18 @@ async def run_round(
     return Round(time.perf_counter() - started, answers)
 
 
-async def _ask(
-    session: aiohttp.ClientSession, url: str, prompt: list[int], max_new_tokens: int, stream: bool
+async def ask(
+    session: aiohttp.ClientSession,
+    url: str,
+    prompt: list[int],
+    max_new_tokens: int,
+    stream: bool,
+    dialect: Dialect = GENERATE,
 ) -> Answer:
-    sampling_params = {"max_new_tokens": max_new_tokens, "temperature": 0, "ignore_eos": True}
-    body = {"input_ids": prompt, "sampling_params": sampling_params, "stream": stream}
+    """One request. Raises MeasurementError and aiohttp's errors."""
+    body = dialect.body(prompt, max_new_tokens, stream)
     started = time.perf_counter()
-    async with session.post(f"{url}/generate", json=body, timeout=_REQUEST_TIMEOUT) as reply:
+    async with session.post(f"{url}{dialect.path}", json=body, timeout=_REQUEST_TIMEOUT) as reply:
         if reply.status != 200:
             raise MeasurementError(f"status {reply.status}: {(await reply.text())[:500]}")
         pieces = await _read_events(reply, started) if stream else [(0.0, await reply.read())]
@@ -84,7 +114,8 @@ async def _ask(
     if not pieces:
         raise MeasurementError("a streamed answer had no events")
     # Decoded only now, for that takes time from the other answers.
-    events = [Event(seconds, _num_tokens(msgspec.json.decode(data))) for seconds, data in (pieces[0], pieces[-1])]
+    replies = ((seconds, msgspec.json.decode(data)) for seconds, data in (pieces[0], pieces[-1]))
+    events = [Event(seconds, _num_tokens(reply, dialect)) for seconds, reply in replies]
     if events[-1].num_tokens != max_new_tokens:
         raise MeasurementError(f"{events[-1].num_tokens} tokens came back instead of {max_new_tokens}")
     return Answer(latency, *events) if stream else Answer(latency)
@@ -99,7 +130,7 @@ async def _read_events(reply: aiohttp.ClientResponse, started: float) -> list[tu
     return events
 
 
-def _num_tokens(reply: Any) -> int:
+def _num_tokens(reply: Any, dialect: Dialect) -> int:
     if "error" in reply:
         raise MeasurementError(str(reply["error"]))
-    return int(reply["meta_info"]["completion_tokens"])
+    return dialect.num_tokens(reply)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from benchmarks.machine import peak_rss_bytes
 from benchmarks.messages import Generate, Generated, Load, Loaded
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _PAD = 0  # masked out everywhere, so any id will do
 
 
@@ -25,7 +25,7 @@ class HuggingFaceSubject:
         torch.set_num_threads(load.threads)
         started = time.perf_counter()
         model: Any = AutoModelForCausalLM.from_pretrained(
-            load.model, dtype=_DTYPES[load.dtype], attn_implementation="sdpa", local_files_only=True
+            load.model, dtype=DTYPES[load.dtype], attn_implementation="sdpa", local_files_only=True
         )
         self._model = model.eval().to(load.device)
         load_seconds = time.perf_counter() - started
@@ -40,8 +40,9 @@ class HuggingFaceSubject:
 
     def generate(self, command: Generate) -> Generated:
         """Batch after batch, in the order of the prompts."""
-        size = command.batch_size or len(self._prompts)
-        batches = [self._prompts[i : i + size] for i in range(0, len(self._prompts), size)]
+        prompts = command.prompts or self._prompts
+        size = command.batch_size or len(prompts)
+        batches = [prompts[i : i + size] for i in range(0, len(prompts), size)]
         started = time.perf_counter()
         token_ids = [ids for batch in batches for ids in self._generate_batch(batch, command.max_new_tokens)]
         seconds = time.perf_counter() - started

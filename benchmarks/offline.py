@@ -20,6 +20,7 @@ from benchmarks.workload import Workload
 from server.config import ResolvedDocument
 
 _WARM_UP_TOKENS = 4
+_SHAPE = ("num_layers", "num_attention_heads", "num_query_groups", "kv_channels")
 
 
 @dataclass
@@ -111,6 +112,7 @@ def _result(document: ResolvedDocument, workload: Workload, contenders: list[Con
         "device": document.values["device"],
         "prefix_caching": document.values["prefix_caching"],
         "checkpoint": document.checkpoint.path,
+        "model": {name: document.values[name] for name in _SHAPE},
         "workload": workload.describe(),
         "repetitions": [repetition.describe() for repetition in ours.repetitions],
         "num_disturbed": sum(num_disturbed(contender.repetitions) for contender in contenders),

@@ -16,7 +16,9 @@ class Options:
     """load: a checkpoint, None for SmolLM2. dtype, threads: None leaves them to `serve`'s own defaults.
 
     extra: more of `serve`'s arguments. quiet_wait: seconds to wait before each repetition, at most, for other
-    processes to pause. compare_hf, hf_directory belong to `offline`, concurrency to `http`.
+    processes to pause. compare_hf, hf_directory belong to `offline`, concurrency to `http`, num_questions to
+    `vlm`, num_images to `images`. peers, only belong to `compare` (which also has hf_directory and concurrency),
+    num_choice_questions to `prefix`, max_batch, max_context and draw to `sweep`.
     """
 
     load: Path | None = None
@@ -31,10 +33,18 @@ class Options:
     compare_hf: bool = False
     hf_directory: Path | None = None
     concurrency: int = 16
+    num_questions: int = 2000
+    num_images: int = 5000
+    peers: tuple[str, ...] = ()
+    only: str | None = None
+    num_choice_questions: int = 200
+    max_batch: int = 256
+    max_context: int = 8192
+    draw: Path | None = None
 
-    def serve_arguments(self, checkpoint: Path) -> list[str]:
-        """The prefix cache is off: in the second repetition it would hold all of the prompts."""
-        arguments = ["--load", str(checkpoint), "--no-prefix-caching"]
+    def serve_arguments(self, checkpoint: Path, *, prefix_caching: bool = False) -> list[str]:
+        """The prefix cache is off unless the work is made of shared beginnings."""
+        arguments = ["--load", str(checkpoint), *(() if prefix_caching else ("--no-prefix-caching",))]
         if self.dtype is not None:
             arguments += ["--dtype", self.dtype]
         if self.threads is not None:

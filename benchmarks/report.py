@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.errors import MeasurementError, SetupError
+from benchmarks.report_tables import TABLES
 from evaluation.run_directory.atomic import write_atomic
 
 
@@ -31,21 +32,64 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
 
 
 def print_table(result: dict[str, Any], console: Console) -> None:
-    """Two columns, and a warning when other processes disturbed the measurement."""
-    machine, workload = result["machine"], result["workload"]
-    table = Table(title=f"bench {result['benchmark']}, {workload['name']}, {result['dtype']}", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for row in (*_common_rows(result), *_http_rows(result), *_comparison_rows(result)):
-        table.add_row(*row)
-    table.caption = f"{machine['cpu_model']}, {result['threads']} threads of {machine['cores']} cores"
-    console.print(table)
+    """With the machine, and a warning when other processes disturbed the measurement."""
+    machine = result["machine"]
+    if result["benchmark"] == "images":
+        _print_images(result, console)
+        return
+    make_table = TABLES.get(result["benchmark"], _two_columns)
+    console.print(make_table(result))
+    console.print(f"{machine['cpu_model']}, {result['threads']} threads of {machine['cores']} cores")
     if result["num_disturbed"]:
         console.print(
             f"Other processes ran meanwhile: {result['num_disturbed']} repetitions are disturbed "
-            "(see foreign_cpu_share of each in the JSON).",
+            "(see foreign_cpu_share in the JSON).",
             style="yellow",
         )
+
+
+def _two_columns(result: dict[str, Any]) -> Table:
+    title = f"bench {result['benchmark']}, {result['workload']['name']}, {result['dtype']}"
+    table = Table(title=title, show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    of_benchmark = _vlm_rows(result) if result["benchmark"] == "vlm" else _text_rows(result)
+    for row in of_benchmark:
+        table.add_row(*row)
+    return table
+
+
+def _print_images(result: dict[str, Any], console: Console) -> None:
+    samples = result["pss_bytes"]
+    table = Table(title=f"bench images, {result['num_images']} distinct pictures, MB", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("ready", f"{samples[0] / 1e6:.1f}")
+    table.add_row("growth over the first half", f"{result['growth_first_half_bytes'] / 1e6:.1f}")
+    table.add_row("growth over the second half", f"{result['growth_second_half_bytes'] / 1e6:.1f}")
+    console.print(table)
+
+
+def _text_rows(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from _common_rows(result)
+    yield from _http_rows(result)
+    yield from _comparison_rows(result)
+
+
+def _vlm_rows(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    theirs, workload = result["hugging_face"], result["workload"]
+    yield "questions/s", f"{result['questions_per_second']:.1f}"
+    for name, rate in theirs["questions_per_second"].items():
+        yield f"Hugging Face, batches of {name}, questions/s", f"{rate:.1f}"
+    yield "times the better of Hugging Face", f"{theirs['ratio']:.2f}"
+    yield "times the better with features reused", f"{theirs['ratio_features_reused']:.2f}"
+    yield "equal answers", f"{theirs['num_equal_answers']} of {workload['num_prompts']}"
+    yield "pictures", str(workload["num_pictures"])
+    yield "prompt tokens from the prefix cache", f"{result['cached_tokens'] / workload['prompt_tokens']:.0%}"
+    yield (
+        "peak resident memory, GB (Hugging Face's)",
+        (f"{result['peak_rss_bytes'] / 1e9:.2f} ({theirs['peak_rss_bytes'] / 1e9:.2f})"),
+    )
 
 
 def _common_rows(result: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,15 +6,29 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from benchmarks.errors import MeasurementError
-from benchmarks.messages import Failed, Generate, Generated, Load, Loaded, ToWorker, decode_from_worker, encode
+from benchmarks.messages import (
+    Failed,
+    FromWorker,
+    Generate,
+    Generated,
+    Load,
+    Loaded,
+    Score,
+    Scored,
+    ToWorker,
+    decode_from_worker,
+    encode,
+)
 from benchmarks.process_log import ProcessLog
+from benchmarks.process_memory import tree_pss_bytes
 from server.process_lifetime import bound_command
 
 _ANSWER_TIMEOUT = 1800.0
@@ -23,19 +37,29 @@ _ANSWER_TIMEOUT = 1800.0
 _EXIT_TIMEOUT = 20.0
 
 
+class WorkerProgram(NamedTuple):
+    """What runs in the worker when it is not `benchmarks.worker`."""
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+
+
 class WorkerProcess:
     """Dies with this process. Use it as a context manager."""
 
-    def __init__(self, kind: str, load: Load) -> None:
+    def __init__(self, kind: str, load: Load, program: WorkerProgram | None = None) -> None:
         self._kind = kind
         self._log = ProcessLog()
         threads = str(load.threads)
+        if program is None:
+            variables = {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"}
+            program = WorkerProgram([sys.executable, "-m", "benchmarks.worker", kind], variables)
         self._process = subprocess.Popen(
-            bound_command([sys.executable, "-m", "benchmarks.worker", kind]),
+            bound_command(program.command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log.file,
-            env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"},
+            env=os.environ | dict(program.variables),
         )
         self._load = load
 
@@ -50,12 +74,24 @@ class WorkerProcess:
         answer = self._ask(command)
         assert isinstance(answer, Generated)
         counts = {len(ids) for ids in answer.token_ids}
-        if counts != {command.max_new_tokens} or len(answer.token_ids) != len(self._load.prompts):
+        prompts = command.prompts or self._load.prompts
+        if counts != {command.max_new_tokens} or len(answer.token_ids) != len(prompts):
             raise MeasurementError(
                 f"{self._kind}: {len(answer.token_ids)} sequences of {sorted(counts)} tokens came back for "
-                f"{len(self._load.prompts)} prompts and {command.max_new_tokens} tokens each"
+                f"{len(prompts)} prompts and {command.max_new_tokens} tokens each"
             )
         return answer
+
+    def score(self, command: Score) -> Scored:
+        """Raises MeasurementError."""
+        answer = self._ask(command)
+        assert isinstance(answer, Scored)
+        assert len(answer.logprobs) == len(command.num_scored_tokens), "one for each"
+        return answer
+
+    def pss_bytes(self) -> int:
+        """Resident memory now, of it and its descendants; a page that several map counts once in all."""
+        return tree_pss_bytes(self._process.pid)
 
     def close(self) -> None:
         """Let it end, and kill it if it does not."""
@@ -80,7 +116,7 @@ class WorkerProcess:
             self._process.kill()  # interrupted: do not wait for the end of a step
         self.close()
 
-    def _ask(self, message: ToWorker) -> Loaded | Generated:
+    def _ask(self, message: ToWorker) -> FromWorker:
         assert self._process.stdin is not None and self._process.stdout is not None
         timer = threading.Timer(_ANSWER_TIMEOUT, self._process.kill)
         timer.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,15 +67,19 @@ def make_workload(encode: Callable[[str], list[int]], num_prompts: int, max_new_
 
     encode: text to token ids, as the served model's tokenizer does it. Raises SetupError when the text gives too few.
     """
+    return Workload(cut_prompts(encode, PROMPT_LENGTHS)[:num_prompts], max_new_tokens)
+
+
+def cut_prompts(encode: Callable[[str], list[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Prompts of these lengths, as `make_workload` cuts them. Raises SetupError when the text gives too few."""
     token_ids = encode(_text())
-    stride = len(token_ids) // len(PROMPT_LENGTHS)
-    if stride < max(PROMPT_LENGTHS):
+    stride = len(token_ids) // len(lengths)
+    if stride < max(lengths):
         raise SetupError(
-            f"the workload needs {len(PROMPT_LENGTHS) * max(PROMPT_LENGTHS)} tokens of text, but this checkpoint's "
-            f"tokenizer makes {len(token_ids)} of it"
+            f"the workload needs {len(lengths) * max(lengths)} tokens of text, but this checkpoint's tokenizer makes "
+            f"{len(token_ids)} of it"
         )
-    prompts = [token_ids[i * stride : i * stride + length] for i, length in enumerate(PROMPT_LENGTHS)]
-    return Workload(prompts[:num_prompts], max_new_tokens)
+    return [token_ids[i * stride : i * stride + length] for i, length in enumerate(lengths)]
 
 
 def _text() -> str:

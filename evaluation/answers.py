@@ -40,13 +40,19 @@ def base_record(item: RunItem, outcomes: Sequence[Outcome], earlier_attempts: in
         started_at=round(outcomes[0].started_at, 6),
         finished_at=round(max(outcome.finished_at for outcome in outcomes), 6),
         seconds=round(last.seconds, 6),
+        index=item.columns.get("index"),
     )
 
 
 def with_completion(record: Record, completion: Completion, thinking: ThinkingSplit) -> Record:
     """The record of a generated answer."""
     whole = replace(
-        record, text=completion.text, reasoning=completion.reasoning, finish_reason=completion.finish_reason
+        record,
+        text=completion.text,
+        reasoning=completion.reasoning,
+        finish_reason=completion.finish_reason,
+        server_times=completion.times,
+        fingerprint=completion.fingerprint,
     )
     return _split(whole, thinking, completion.reasoning)
 
@@ -89,6 +95,7 @@ def bad_row_record(item: RunItem) -> Record:
         error=_error(item.error or "the row cannot be asked", None, Status.CLIENT_DATA),
         started_at=now,
         finished_at=now,
+        index=item.columns.get("index"),
     )
 
 

@@ -9,6 +9,7 @@ EvaluationError
 └── RunAbortedError            stopped half way; the log is consistent and the run resumes (exit status 4)
     ├── AuthenticationError    the server refuses this client (exit status 5)
     ├── ServerLostError        the server did not come back in time
+    ├── RanksError             offline: another rank failed, or did not come in time
     └── LogWriteError          an outcome could not be written (disk full)
 """
 
@@ -68,6 +69,10 @@ class AuthenticationError(RunAbortedError):
 
 class ServerLostError(RunAbortedError):
     """The server stayed unreachable or not ready for longer than allowed."""
+
+
+class RanksError(RunAbortedError):
+    """Another rank of an offline evaluation failed or is missing; the message names it."""
 
 
 class LogWriteError(RunAbortedError):

@@ -3,62 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluation.asking import AskingEnd, ask_remaining
+from evaluation.asking import AskingEnd, ask_over_http
 from evaluation.console import say, warn
-from evaluation.datasets import Dataset, Item, load_dataset, with_sound_images
-from evaluation.errors import ExitStatus, PreflightError
+from evaluation.errors import ExitStatus, SetupError
 from evaluation.export.formats import ExportFormat
 from evaluation.finish import damage_lines, final_records, summary_lines, write_results
 from evaluation.options import EvaluateOptions, FailureLimit
-from evaluation.plan import AskingSettings, Question, plan_questions
 from evaluation.preflight import ServedModel, check_likelihoods, inspect_server
-from evaluation.prompts import default_text, load_template, template_text
+from evaluation.preparation import Material, Prepared, prepare, read_material
 from evaluation.report.thumbnails import write_thumbnails
-from evaluation.request_types.dialogue import load_turn_function
-from evaluation.rows import check_rows
 from evaluation.run_directory.layout import RunLayout
 from evaluation.run_directory.log_reader import read_logs
-from evaluation.run_directory.manifest import Manifest
-from evaluation.run_directory.open_run import OpenRun, create_or_resume, open_existing, rows_entry
+from evaluation.run_directory.open_run import OpenRun, open_existing
 from evaluation.scorers import ScorerName, choose_scorers
 
 
 def evaluate(options: EvaluateOptions) -> ExitStatus:
     """Ask what has no answer yet, then write the results. Raises EvaluationError."""
-    layout = RunLayout(options.output)
-    layout.check_usable()
-    dataset = load_dataset(options.data)
-    template = load_template(options.prompt_template) if options.prompt_template else None
-    settings = _settings(options, template)
+    if options.offline is not None:
+        from evaluation.offline.session import evaluate_offline  # imports torch and the server
+
+        return evaluate_offline(options, options.offline)
+    RunLayout(options.output).check_usable()
+    return evaluate_over_http(options, read_material(options))
+
+
+def evaluate_over_http(
+    options: EvaluateOptions, material: Material, before_asking: Callable[[Prepared], None] = lambda _: None
+) -> ExitStatus:
+    """The same with data that were read. before_asking: is given the run. Raises EvaluationError."""
+    if options.new_run and options.shard.world_size > 1:
+        raise SetupError("with several ranks --new-run would set the others' answers aside; choose another --output")
     model = asyncio.run(inspect_server(options.server, options.server_wait, options.api_key))
     say(f"Server     {options.server} serves {model}")
+    _warn_of_length(options, model)
     if options.request_type.is_likelihood:
         asyncio.run(check_likelihoods(options.server, options.api_key))
-
-    sound = _sound_items(options, dataset, model)
-    questions = plan_questions(sound, settings, model.identity)
-    items = [question.item for question in questions]
-    scorers = choose_scorers(options.scorer, items, options.request_type)
-    check_rows(options.rows, items)
-    warn(dataset.warnings)
-    warn([f"row {item.row}: {item.error}; it is not asked and counts as wrong" for item in items if item.error])
-    if options.new_run and (moved := layout.supersede()):
-        say(f"Earlier answers moved to {moved}")
-    run = create_or_resume(layout, _manifest(options, dataset, template, settings, model, questions), items)
-
-    end = ask_remaining(options, run, questions, model)
+    prepared = prepare(options, material, model)
+    before_asking(prepared)
+    end = ask_over_http(options, prepared.run, prepared.questions, model.name)
     if options.wait_for_ranks and end == AskingEnd():
-        _wait_for_ranks(run, options.wait_for_ranks)
+        _wait_for_ranks(prepared.run, options.wait_for_ranks)
+    return conclude(options, prepared, end)
+
+
+def _warn_of_length(options: EvaluateOptions, model: ServedModel) -> None:
+    longest, asked = model.max_model_len, options.parameters.max_new_tokens
+    if longest is not None and asked >= longest and not options.request_type.is_likelihood:
+        warn([f"--max-new-tokens {asked} is more than the model's {longest} tokens of prompt and answer together"])
+
+
+def conclude(options: EvaluateOptions, prepared: Prepared, end: AskingEnd) -> ExitStatus:
+    """Write the results and print what came out. Raises what ended the asking early."""
+    run = prepared.run
     if options.report:
-        write_thumbnails(layout.thumbnails, (image for item in sound for image in item.all_images()))
-    summary = write_results(run, scorers, options.exports, report=options.report)
+        write_thumbnails(run.layout.thumbnails, prepared.images)
+    summary = write_results(run, prepared.scorers, options.exports, report=options.report)
     _print_summary(run, summary)
     if end.aborted:
         raise end.aborted
@@ -89,55 +95,15 @@ def exit_status(summary: dict[str, Any], fail_on_error: FailureLimit) -> ExitSta
     return ExitStatus.COMPLETE if summary["status"] == "complete" else ExitStatus.INCOMPLETE
 
 
-def _settings(options: EvaluateOptions, template: str | None) -> AskingSettings:
-    return AskingSettings(
-        request_type=options.request_type,
-        parameters=options.parameters,
-        renderer=default_text if template is None else template_text(template, str(options.prompt_template)),
-        continuation=options.continuation,
-        next_turn=load_turn_function(options.next_turn) if options.next_turn else None,
-    )
-
-
-def _sound_items(options: EvaluateOptions, dataset: Dataset, model: ServedModel) -> list[Item]:
-    """The selected rows, their images opened. PreflightError when the model takes none."""
-    items = with_sound_images(dataset.items[: options.limit])
-    with_images = [item for item in items if item.all_images()]
-    if with_images and not model.takes_images:
-        raise PreflightError(
-            f"{len(with_images)} rows of {dataset.name} have images (the first is row {with_images[0].row}), "
-            f"but {options.server} serves a {model.kind}, which reads text only"
-        )
-    return items
-
-
-def _manifest(
-    options: EvaluateOptions,
-    dataset: Dataset,
-    template: str | None,
-    settings: AskingSettings,
-    model: ServedModel,
-    questions: Sequence[Question],
-) -> Manifest:
-    return Manifest(
-        dataset={"name": dataset.short_name, "path": dataset.location, "sha256": dataset.sha256},
-        prompt={"template": template, "sha256": hashlib.sha256((template or "").encode()).hexdigest()},
-        parameters=settings.to_dict(),
-        model=model.to_dict(),
-        server=model.info,
-        rows=rows_entry([question.item for question in questions]),
-        thinking=options.thinking.to_dict(),
-        created_at=time.time(),
-    )
-
-
 def _wait_for_ranks(run: OpenRun, seconds: float) -> None:
-    """Until every row has its outcome, or the time is over; whoever is missing is not waited for any longer."""
+    """Until every row has its outcome, or no new one came for so long; nobody is waited for without an end."""
     wanted = {item.key for item in run.items}
-    deadline = time.monotonic() + seconds
+    deadline, fewest = time.monotonic() + seconds, len(wanted)
     while missing := wanted - {record.key for record in read_logs(run.layout.log).records}:
+        if len(missing) < fewest:
+            deadline, fewest = time.monotonic() + seconds, len(missing)
         if (left := deadline - time.monotonic()) <= 0:
-            say(f"Warning: {len(missing)} rows of other ranks have no outcome after {seconds:g} seconds")
+            say(f"Warning: {len(missing)} rows of other ranks have no outcome, and none came for {seconds:g} seconds")
             return
         time.sleep(min(1.0, left))
 

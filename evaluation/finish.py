@@ -11,6 +11,7 @@ from evaluation.errors import RunDirectoryError
 from evaluation.export.delimited import export_tsv
 from evaluation.export.formats import ExportFormat, export
 from evaluation.export.table import result_table
+from evaluation.offline.timing import timing_lines
 from evaluation.report.write import write_report
 from evaluation.run_directory.atomic import write_atomic
 from evaluation.run_directory.log_reader import LogContents, read_logs
@@ -33,6 +34,8 @@ def write_results(
     final = final_records(run, contents)
     scored = {scorer.name: score_run(run.items, final.by_key, scorer) for scorer in scorers}
     summary = summarize(run, contents, final, scored)
+    if (timing := _offline_timing(run)) is not None:
+        summary["offline"] = timing
     try:
         for name, one in scored.items():
             write_atomic(run.layout.scores(name), _json_lines(one.rows))
@@ -57,6 +60,14 @@ def final_records(run: OpenRun, contents: LogContents) -> FinalRecords:
     return FinalRecords(split_again(final.by_key, thinking), final.duplicates)
 
 
+def _offline_timing(run: OpenRun) -> Any:
+    """What the last offline session wrote, None without one."""
+    try:
+        return json.loads(run.layout.offline.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def damage_lines(contents: LogContents) -> list[str]:
     """Warnings on damaged log lines."""
     return [f"log: {damage}" for damage in contents.damage]
@@ -73,6 +84,8 @@ def summary_lines(run: OpenRun, summary: dict[str, Any]) -> list[str]:
     rates = (
         f"{summary['requests_per_second']:.1f} requests/s, {summary['output_tokens_per_second']:.1f} output tokens/s"
     )
+    if "offline" in summary:
+        lines += timing_lines(summary["offline"])
     lines += [f"Speed      {rates}", f"Summary    {run.layout.summary}", f"Results    {run.layout.results}"]
     return [*lines, f"Report     {run.layout.report}"] if run.layout.report.exists() else lines
 

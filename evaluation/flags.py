@@ -8,7 +8,8 @@ from pathlib import Path
 from evaluation import argument_types as types
 from evaluation.export.formats import ExportFormat
 from evaluation.keys import GenerationParameters
-from evaluation.options import EvaluateOptions
+from evaluation.options import EvaluateOptions, OfflineOptions
+from evaluation.prompts import PromptFamily
 from evaluation.request_types.names import ContinuationName, RequestType
 from evaluation.scorers import ScorerName
 
@@ -16,6 +17,10 @@ EPILOG = """\
 The same command resumes an interrupted run: what has an answer in RUN is not asked again, whatever the concurrency.
 Several processes share a run when RANK and WORLD_SIZE (torchrun, or srun's SLURM_PROCID) are in their environment:
 each asks its part, and `--merge RUN` puts the results together at any time.
+
+With --offline the engine runs in this process, or in every rank: torchrun --nproc-per-node N -m evaluation --offline
+--load CHECKPOINT ... deals the questions out to N / T replicas of --tensor-model-parallel-size T. Flags that are not
+listed here go to the engine, as `megaserve serve` takes them.
 
 exit status:
   0    complete: every row has its outcome, and none of the failed ones could pass if asked again
@@ -41,6 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_questions(parser)
     _add_sampling(parser)
     _add_requests(parser)
+    _add_offline(parser)
     return parser
 
 
@@ -124,8 +130,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         type=types.seconds,
         default=0.0,
         metavar="SECONDS",
-        help="wait so long for the answers of the other ranks before the results are written; default: not at all",
+        help="before the results are written, wait for the answers of the other ranks until so long none has come; "
+        "default: not at all",
     )
+    run.add_argument("--verbose", action="store_true", help="print every outcome as it comes")
 
 
 def _add_questions(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +155,16 @@ def _add_questions(parser: argparse.ArgumentParser) -> None:
         "default: %(default)s",
     )
     group.add_argument("--next-turn", metavar="FILE:FUNCTION", help="Python function that gives a dialogue's turns")
-    group.add_argument("--prompt-template", type=Path, metavar="FILE", help="Jinja: question, hint, options, row")
+    prompt = group.add_mutually_exclusive_group()
+    prompt.add_argument(
+        "--prompt",
+        type=PromptFamily,
+        choices=list(PromptFamily),
+        default=PromptFamily.AUTO,
+        help="form of the question: mcq lists the options and asks for a letter, yes_no and vqa ask for a short "
+        "answer, free adds nothing; default: mcq for rows with options, else free",
+    )
+    prompt.add_argument("--prompt-template", type=Path, metavar="FILE", help="Jinja: question, hint, options, row")
     add_thinking(group)
     add_scorer(group)
     add_outputs(group)
@@ -188,3 +205,32 @@ def _add_requests(parser: argparse.ArgumentParser) -> None:
     ):
         default = defaults[flag.removeprefix("--").replace("-", "_")].default
         group.add_argument(flag, type=kind, default=default, metavar=meta, help=f"{text}; default: %(default)s")
+
+
+def _add_offline(parser: argparse.ArgumentParser) -> None:
+    defaults = OfflineOptions.__dataclass_fields__
+    group = parser.add_argument_group("offline mode")
+    group.add_argument(
+        "--offline", action="store_true", help="run the engine in this process instead of asking a server"
+    )
+    group.add_argument("--load", metavar="CHECKPOINT", help="the checkpoint, as `megaserve serve` takes it")
+    group.add_argument(
+        "--tensor-model-parallel-size",
+        type=types.positive,
+        default=defaults["tensor_model_parallel_size"].default,
+        metavar="T",
+        help="ranks that share one replica of the model; default: %(default)s",
+    )
+    group.add_argument(
+        "--pad-requests",
+        action="store_true",
+        help="let every replica ask as many questions as the largest share has, for models whose forward pass is "
+        "collective; the answers to what is added are thrown away",
+    )
+    group.add_argument(
+        "--barrier-timeout",
+        type=types.seconds,
+        default=defaults["barrier_timeout"].default,
+        metavar="SECONDS",
+        help="to wait for another rank, so at least as long as the fastest may be ahead; default: %(default)s",
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from evaluation.export.formats import ExportFormat
 from evaluation.keys import GenerationParameters
+from evaluation.prompts import PromptFamily
 from evaluation.request_types.names import ContinuationName, RequestType
 from evaluation.scorers import ScorerName
 from evaluation.shard import Shard
@@ -41,10 +42,23 @@ class RowChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OfflineOptions:
+    """load: a checkpoint. engine_arguments: further ones, as `megaserve serve` takes them. pad_requests: see
+    `offline.shares`. barrier_timeout: seconds to wait for another rank."""
+
+    load: str
+    tensor_model_parallel_size: int = 1
+    engine_arguments: tuple[str, ...] = ()
+    pad_requests: bool = False
+    barrier_timeout: float = 1800.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluateOptions:
-    """data: a file, a directory, or `easy-vqa:SPLIT`. timeout: seconds for one request. server_wait: seconds to wait
-    for a server that loads, restarts or puts off. retry_failed: see `plan.remaining_questions`. max_image_mb: of
-    images under way, in units of 2**20 bytes. wait_for_ranks: seconds to wait for the other ranks' answers."""
+    """server: its URL, "" in offline mode. data: a file, a directory, or `easy-vqa:SPLIT`. timeout: seconds for one
+    request. server_wait: seconds to wait for a server that loads, restarts or puts off. retry_failed: see
+    `plan.remaining_questions`. max_image_mb: of images under way, in units of 2**20 bytes. wait_for_ranks: seconds
+    without a new answer to wait for the other ranks. verbose: print every outcome."""
 
     server: str
     data: str
@@ -60,6 +74,7 @@ class EvaluateOptions:
     limit: int | None = None
     rows: RowChoice = field(default_factory=RowChoice)
     scorer: ScorerName = ScorerName.AUTO
+    prompt: PromptFamily = PromptFamily.AUTO
     prompt_template: Path | None = None
     timeout: float = 600.0
     server_wait: float = 300.0
@@ -71,3 +86,5 @@ class EvaluateOptions:
     new_run: bool = False
     shard: Shard = field(default_factory=Shard)
     wait_for_ranks: float = 0.0
+    verbose: bool = False
+    offline: OfflineOptions | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from evaluation.datasets import Item
+from evaluation.datasets.messages import text_of
 from evaluation.keys import GenerationParameters, request_key
 from evaluation.prompts import RenderedPrompt, Renderer, default_text, render
 from evaluation.request_types.dialogue import DialogueTask, TurnFunction, dialogue_task
@@ -14,6 +15,8 @@ from evaluation.request_types.likelihood import LikelihoodTask, loglikelihood_ta
 from evaluation.request_types.names import ContinuationName, RequestType
 from evaluation.run_directory.record import Record
 from evaluation.run_directory.run_item import RunItem
+
+_TAIL_ROUNDS = 2
 
 type Task = RenderedPrompt | LikelihoodTask | DialogueTask
 
@@ -58,11 +61,13 @@ class AskingSettings:
 
 @dataclass(frozen=True)
 class Question:
-    """One row of a run. task: None for a row that cannot be asked. attempts: requests sent for it in earlier runs."""
+    """One row of a run. task: None for a row that cannot be asked. attempts: requests sent for it in earlier runs.
+    is_padding: asked only so that every rank asks the same number; the answer is thrown away."""
 
     item: RunItem
     task: Task | None
     attempts: int = 0
+    is_padding: bool = False
 
 
 def plan_questions(items: Sequence[Item], settings: AskingSettings, model_identity: str) -> list[Question]:
@@ -108,10 +113,26 @@ def _asks_again(record: Record, retry_failed: bool | None) -> bool:
     return record.is_retryable if retry_failed is None else retry_failed
 
 
-def neighbours_together(questions: Sequence[Question]) -> list[Question]:
-    """The same questions, those on the same images one after another, so that the server encodes an image once and
-    finds it in its caches. Otherwise the order stays; questions without an image stay where they are."""
+def in_order_of_asking(questions: Sequence[Question], concurrency: int) -> list[Question]:
+    """The same questions. Those on the same images follow one another, so that the server encodes an image once and
+    finds it in its caches; otherwise the order stays. The last `_TAIL_ROUNDS` times `concurrency` are asked longest
+    first: whatever ends last should not have begun last."""
     groups: dict[object, list[Question]] = {}
     for number, question in enumerate(questions):
         groups.setdefault(question.item.images or number, []).append(question)
-    return [question for group in groups.values() for question in group]
+    ordered = [question for group in groups.values() for question in group]
+    start = max(0, len(ordered) - _TAIL_ROUNDS * concurrency)
+    return ordered[:start] + sorted(ordered[start:], key=_prompt_length, reverse=True)
+
+
+def _prompt_length(question: Question) -> int:
+    """Characters of the prompt; sorting by it keeps the order of equal ones."""
+    match question.task:
+        case RenderedPrompt(text=text, messages=messages):
+            return len(text) + sum(len(text_of(message.content)) for message in messages)
+        case LikelihoodTask(context=context):
+            return len(context)
+        case DialogueTask(turns=turns):
+            return sum(map(len, turns))
+        case None:
+            return 0

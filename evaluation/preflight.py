@@ -12,8 +12,8 @@ import aiohttp
 
 from evaluation.canonical import sha256_json
 from evaluation.errors import AuthenticationError, PreflightError
-from evaluation.transport.client import open_session
 from evaluation.transport.gate import probe_ready
+from evaluation.transport.http_wire import open_session
 from evaluation.transport.outcome import Failure, PromptTokens
 from evaluation.transport.prompt_tokens import prompt_tokens_request
 
@@ -28,7 +28,8 @@ class ServedModel:
     """The model behind a server.
 
     identity: digest of what tells this model from another. name: on the chat endpoint. kind: "gpt" or "vlm".
-    checkpoint: {path, format, iteration, ...}. info: all that /server_info answered.
+    checkpoint: {path, format, iteration, ...}. info: all that /server_info answered. max_model_len: tokens of prompt
+    and answer together, None where the server does not say.
     """
 
     identity: str
@@ -37,6 +38,7 @@ class ServedModel:
     checkpoint: dict[str, Any]
     dtype: str | None
     info: dict[str, Any]
+    max_model_len: int | None = None
 
     @property
     def takes_images(self) -> bool:
@@ -62,7 +64,7 @@ async def inspect_server(server: str, max_wait: float, api_key: str | None = Non
     async with open_session(api_key) as session:
         try:
             await _wait_until_ready(session, server, max_wait)
-            info = await _get_json(session, server + INFO_PATH)
+            info = await _described(session, server, max_wait)
             models = await _get_json(session, server + MODELS_PATH)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or type(error).__name__
@@ -77,9 +79,10 @@ def served_model(info: Any, models: Any, server: str) -> ServedModel:
     """The model as /server_info and /v1/models describe it; PreflightError when they lack what is needed."""
     try:
         document = _resolved_document(info)
-        kind, checkpoint = document["kind"], dict(document["checkpoint"])
+        kind, checkpoint = document["kind"], checkpoint_of(info)
         arguments = {entry["arg"]: entry["value"] for entry in document.get("arguments", ())}
         name = str(models["data"][0]["id"])
+        max_model_len = models["data"][0].get("max_model_len")
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise PreflightError(
             f"{server} does not describe its model as a megaserve server does ({type(error).__name__}: {error} "
@@ -93,12 +96,39 @@ def served_model(info: Any, models: Any, server: str) -> ServedModel:
         checkpoint=checkpoint,
         dtype=dtype,
         info=info,
+        max_model_len=max_model_len if isinstance(max_model_len, int) else None,
     )
 
 
 def _resolved_document(info: Any) -> Any:
     """{kind, checkpoint, arguments, ...}: the member `document`, or the body itself where there is no such member."""
     return info.get("document", info)
+
+
+def checkpoint_of(info: Any) -> dict[str, Any]:
+    """{path, format, iteration, digest}: of the resolved document, with what the server adds to it at the top."""
+    added = info.get("checkpoint")
+    return {**_resolved_document(info)["checkpoint"], **(added if isinstance(added, dict) else {})}
+
+
+async def _described(session: aiohttp.ClientSession, server: str, max_wait: float) -> Any:
+    """What /server_info answers, once the digest of the weights is known: a server says null while it reads them."""
+    deadline = time.monotonic() + max_wait
+    while True:
+        info = await _get_json(session, server + INFO_PATH)
+        if not awaits_digest(info):
+            return info
+        if time.monotonic() > deadline:
+            raise PreflightError(f"{server} does not know the digest of its weights after {max_wait:g} seconds")
+        await asyncio.sleep(PROBE_INTERVAL_SECONDS)
+
+
+def awaits_digest(info: Any) -> bool:
+    """Whether the digest of the weights is still being computed."""
+    try:
+        return checkpoint_of(info).get("digest", "") is None
+    except (KeyError, TypeError, AttributeError):
+        return False  # `served_model` says what is wrong with it
 
 
 def model_identity(kind: str, checkpoint: dict[str, Any], dtype: str | None) -> str:

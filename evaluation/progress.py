@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task
+from rich.text import Text
 
 from evaluation.run_directory.record import Record
 
@@ -16,9 +18,10 @@ LINE_INTERVAL_SECONDS = 30.0
 
 
 class Tally:
-    """Counts since this client started, and rates over that time."""
+    """Counts since this client started, rates over that time, and what they promise for the rest."""
 
-    def __init__(self) -> None:
+    def __init__(self, total: int) -> None:
+        self.total = total
         self.done = 0
         self.failed = 0
         self.output_tokens = 0
@@ -33,8 +36,12 @@ class Tally:
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)
-        requests, tokens = (self.done + self.failed) / seconds, self.output_tokens / seconds
-        return f"done {self.done}, failed {self.failed}, {requests:.1f} requests/s, {tokens:.0f} tokens/s"
+        ended = self.done + self.failed
+        remaining = self.total - ended
+        requests, tokens = ended / seconds, self.output_tokens / seconds
+        eta = f", {timedelta(seconds=round(remaining / requests))} to go" if requests and remaining else ""
+        counts = f"done {self.done}, failed {self.failed}, remaining {remaining}"
+        return f"{counts}, {requests:.1f} requests/s, {tokens:.0f} tokens/s{eta}"
 
 
 class Reporter(Protocol):
@@ -59,9 +66,8 @@ class LineReporter:
     """One line every 30 seconds, and one at the end."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
-        self._total = total
         self._stream = stream
-        self._tally = Tally()
+        self._tally = Tally(total)
         self._next_line = time.monotonic() + LINE_INTERVAL_SECONDS
 
     def __enter__(self) -> Self:
@@ -79,22 +85,18 @@ class LineReporter:
             self._print()
 
     def _print(self) -> None:
-        print(f"Of {self._total} questions: {self._tally}", file=self._stream, flush=True)
+        print(f"Of {self._tally.total} questions: {self._tally}", file=self._stream, flush=True)
 
 
 class BarReporter:
     """A bar with counts, rates and the time that remains."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
-        self._tally = Tally()
+        self._tally = Tally(total)
         self._progress = Progress(
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(),
-            console=Console(file=stream),
+            BarColumn(), MofNCompleteColumn(), _TallyColumn(self._tally), console=Console(file=stream)
         )
-        self._task = self._progress.add_task(str(self._tally), total=total)
+        self._task = self._progress.add_task("", total=total)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -107,4 +109,15 @@ class BarReporter:
 
     def show(self, record: Record) -> None:
         self._tally.add(record)
-        self._progress.update(self._task, advance=1, description=str(self._tally))
+        self._progress.advance(self._task)
+
+
+class _TallyColumn(ProgressColumn):
+    """Written when the bar is drawn, not for every outcome."""
+
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self._tally = tally
+
+    def render(self, task: Task) -> Text:
+        return Text(str(self._tally))

@@ -1,14 +1,15 @@
 """From a row to what the model is asked: chat messages, or a raw text to continue.
 
 A multiple-choice row becomes hint, question, options and one sentence that asks for the letter; any other row of a
-table is asked as it stands. A Jinja template given by the user replaces the text of the user's message. Images stand at
-the `<image>` markers of that text, or before it.
+table is asked as it stands; `PromptFamily` has the other usual forms. A Jinja template given by the user replaces the
+text of the user's message. Images stand at the `<image>` markers of that text, or before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from evaluation.datasets.placeholders import place_images
 from evaluation.errors import DatasetError
 
 LETTER_REQUEST = "Reply with the letter of the correct option only."
+YES_NO_REQUEST = "Answer yes or no."
+SHORT_ANSWER_REQUEST = "Answer with a single word or a short phrase."
 
 type Renderer = Callable[[Item], str]
 
@@ -72,6 +75,37 @@ def default_text(item: Item) -> str:
     lines += [f"Question: {item.question}", "Options:"]
     lines += [f"{letter}. {text}" for letter, text in item.options.items()]
     return "\n".join([*lines, LETTER_REQUEST])
+
+
+class PromptFamily(StrEnum):
+    """Values of --prompt. AUTO: MCQ for rows with options, FREE for others."""
+
+    AUTO = "auto"
+    MCQ = "mcq"
+    YES_NO = "yes_no"
+    VQA = "vqa"
+    FREE = "free"
+
+
+def family_text(family: PromptFamily) -> Renderer:
+    """How rows of this family are asked."""
+    match family:
+        case PromptFamily.AUTO:
+            return default_text
+        case PromptFamily.MCQ:
+            return _mcq_text
+        case PromptFamily.YES_NO:
+            return lambda item: f"{item.question}\n{YES_NO_REQUEST}"
+        case PromptFamily.VQA:
+            return lambda item: f"{item.question}\n{SHORT_ANSWER_REQUEST}"
+        case PromptFamily.FREE:
+            return lambda item: item.question
+
+
+def _mcq_text(item: Item) -> str:
+    if not item.options:
+        raise ValueError("--prompt mcq needs options, and this row has none")
+    return default_text(item)
 
 
 def template_text(source: str, name: str) -> Renderer:

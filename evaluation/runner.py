@@ -57,6 +57,8 @@ async def _work(
 ) -> None:
     for question in pending:  # one iterator for all workers
         record = await answerer.answer(question)
+        if question.is_padding:
+            continue
         log.append(record)
         on_record(record)
 

@@ -11,7 +11,8 @@ class Status(StrEnum):
     OK: answered. OK_TRUNCATED: answered, cut by the token limit. NO_ANSWER_LENGTH: the token limit was reached before
     any answer. EMPTY: the model said nothing. CONTENT_FILTER: withheld by the server. CLIENT_DATA: the row is bad,
     nothing was asked. BAD_REQUEST, CONTEXT_OVERFLOW: the server refuses this request and always will.
-    RATE_LIMITED (429), OVERLOADED (503), TIMEOUT, CONNECTION, SERVER_5XX, MALFORMED_RESPONSE: may pass next time.
+    RATE_LIMITED (429), OVERLOADED (503), TIMEOUT, CONNECTION, SERVER_5XX, MALFORMED_RESPONSE, CANCELLED (aborted on the
+    server): may pass next time.
     """
 
     OK = "ok"
@@ -29,6 +30,7 @@ class Status(StrEnum):
     CONNECTION = "connection"
     SERVER_5XX = "server_5xx"
     MALFORMED_RESPONSE = "malformed_response"
+    CANCELLED = "cancelled"
 
     @property
     def is_answered(self) -> bool:
@@ -53,5 +55,6 @@ _RETRYABLE = frozenset(
         Status.CONNECTION,
         Status.SERVER_5XX,
         Status.MALFORMED_RESPONSE,
+        Status.CANCELLED,
     }
 )

@@ -14,12 +14,14 @@ from model_providers.backends.activation import activation_for
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
-from model_providers.backends.linear import PackedWeight, ServingColumnParallelLinear
+from model_providers.backends.linear import ServingColumnParallelLinear
+from model_providers.backends.packed_weight import PackedWeight, pack_weight
 from model_providers.backends.prepare import packs_linears, prepare_modules
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.checkpoint.load import load_weights
 from model_providers.config import ModelConfig
+from model_providers.kernels.library import kernels_for
 from model_providers.layer_specs import decoder_block_spec
 from model_providers.transformer_config import transformer_config
 
@@ -39,12 +41,14 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
 
     def prepare_for_serving(self, config: ModelConfig) -> None:
         """Derive what the loaded weights and arguments imply: packed weights, norm scales, the rotary table."""
-        activation = activation_for(config.values)
+        kernels = kernels_for(config.kernels, config.dtype, config.device)
+        activation = activation_for(config.values, kernels)
         for layer in self.decoder.layers:
             layer.activation = activation
         prepare_modules(self, config)
         if packs_linears(config) and self.share_embeddings_and_output_weights:
-            self._packed_head = PackedWeight(self.shared_embedding_or_output_weight())
+            head = self.shared_embedding_or_output_weight()
+            self._packed_head = pack_weight(head, kernels, batch_invariant=config.batch_invariant)
         if self.position_embedding_type == "rope":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb.inv_freq.to(config.device)
             self._rotary_table = RotaryTable(self.rotary_pos_emb, config.max_model_len)
@@ -58,8 +62,15 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         The final norm is included. Equal on all ranks.
         """
         residual = self._embed(token_ids, step)
-        angles = None if self._rotary_table is None else self._rotary_table.at(step.positions, residual.dtype)
-        context = LayerContext(cache, attention, attention.plan(step, cache), angles)
+        first = self.decoder.layers[0]
+        plan = attention.plan(
+            step,
+            cache,
+            rotary=self._rotary_table,
+            queries_per_group=first.queries_per_group,
+            scale=first.attention_scale,
+        )
+        context = LayerContext(cache, attention, plan)
         update: Tensor | None = None
         for layer in self.decoder.layers:
             residual, update = layer.forward_packed(residual, update, context)

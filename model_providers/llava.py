@@ -107,7 +107,8 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
         # in bfloat16 the packed one is the faster, three to five times where the CPU lacks bf16 dot products.
         packed = config.packed_linears and config.dtype != torch.float32
         for part in (self.vision_model, self.vision_projection):
-            prepare_modules(part, replace(config, packed_linears=packed))
+            # Images pass in hundreds of rows, for which torch's own norms are as fast as the kernels.
+            prepare_modules(part, replace(config, packed_linears=packed, kernels="off"))
 
     def forward_packed(
         self, token_ids: Tensor, step: StepMetadata, cache: KVCache, attention: AttentionBackend

@@ -72,7 +72,7 @@ def _import_hf(argv: list[str]) -> int:
 
 
 def _demo(argv: list[str]) -> int:
-    from server.demo import main
+    from server.demo.command import main
 
     return main(argv)
 
@@ -105,7 +105,7 @@ COMMANDS = {
     "serve": Command("answer HTTP requests with the model of a checkpoint", _serve),
     "inspect": Command("show a checkpoint's kind, arguments and tensors", _inspect),
     "import-hf": Command("write a Megatron checkpoint from a Hugging Face directory", _import_hf),
-    "demo": Command("build a small checkpoint, serve it, ask it, evaluate it", _demo),
+    "demo": Command("serve two small checkpoints, ask them, evaluate them", _demo),
     "evaluate": Command("ask a server the questions of a data set and score the answers", _evaluate),
     "score": Command("score a finished run again, without asking anything", _score),
     "compare": Command("compare two runs question by question", _compare),

@@ -7,6 +7,7 @@ A default is written here once: `server.arguments.flags` makes one flag out of e
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +71,10 @@ class ResolvedDocument(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
 
+    def without_secrets(self) -> Self:
+        """The same, to be shown: of secret arguments only whether they were given."""
+        return msgspec.structs.replace(self, arguments=[_without_secret(argument) for argument in self.arguments])
+
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         return msgspec.json.decode(data, type=cls)
@@ -79,9 +84,25 @@ class ResolvedDocument(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return cls.from_json(path.read_bytes())
 
 
+SECRET_ARGUMENTS = frozenset({"api_key", "admin_api_key"})
+
+
+def _without_secret(argument: ResolvedArgument) -> ResolvedArgument:
+    if argument.arg not in SECRET_ARGUMENTS:
+        return argument
+    shown = {name: None if getattr(argument, name) is None else "(secret)" for name in ("value", *_SPOKEN_SOURCES)}
+    return msgspec.structs.replace(argument, **shown)
+
+
+_SPOKEN_SOURCES = ("command_line", "config_file", "checkpoint", "default")
+
+
 def setting(default: Any, help: str, **argparse_options: Any) -> Any:
     """A dataclass field that is also a flag. `argparse_options` (choices, metavar) go to add_argument as they are."""
     return field(default=default, metadata={"help": help, "argparse": argparse_options})
+
+
+_MANY: dict[str, Any] = {"type": str, "nargs": "+", "action": "extend"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +154,15 @@ class EngineConfig(_FromValues):
         "Linear layers: packed (oneDNN's blocked weight layout) or plain. auto: packed on a CPU.",
         choices=["auto", "packed", "plain"],
     )
+    kernels: str = setting(
+        "auto",
+        "CPU kernels: a target, or off for torch operators. auto: the fastest that is built and this CPU can run.",
+        choices=["auto", "avx512", "avx2", "portable", "off"],
+    )
+    batch_invariant: bool = setting(
+        True,
+        "Compute a request to the same last bit whatever runs beside it (on CPUs, with kernels and packed linears).",
+    )
     rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
 
 
@@ -148,6 +178,26 @@ class ServerConfig(_FromValues):
     chat_template: str | None = setting(None, "File with a Jinja chat template. Default: the tokenizer's own.")
     default_max_tokens: int = setting(
         128, "Tokens to generate when a request on /generate or /v1/completions does not say."
+    )
+    tool_call_parser: str | None = setting(
+        None,
+        "How the model writes function calls; needed for tools with tool_choice auto. hermes: also Qwen 2.5 and 3.",
+        choices=["hermes", "llama3_json", "mistral", "pythonic"],
+    )
+    reasoning_parser: str | None = setting(
+        None,
+        "Give a model's reasoning as reasoning_content, apart from its answer. deepseek_r1: the model always reasons, "
+        "even where it leaves out the opening tag. qwen3: it does where the tag is.",
+        choices=["deepseek_r1", "qwen3"],
+    )
+    reasoning_tags: str = setting("<think> </think>", "The tags around reasoning, opening and closing.")
+    clamp_max_tokens: str = setting(
+        "chat",
+        "Where a max_tokens beyond the context is shortened to what fits instead of refused: on /v1/chat/completions, "
+        "on all of /v1, or nowhere. The flag alone means all.",
+        choices=["chat", "all", "none"],
+        nargs="?",
+        const="all",
     )
     request_timeout: float = setting(600.0, "Seconds after which a request is given up and answered with 504.")
     max_queued_requests: int = setting(4096, "Requests in flight beyond which new ones are answered with 429.")
@@ -168,3 +218,45 @@ class ServerConfig(_FromValues):
         "Seconds without a sign of life from the ranks after which the server is not ready and restarts them.",
     )
     log_level: str = setting("info", "What is logged.", choices=["debug", "info", "warning", "error"])
+    log_format: Literal["text", "json"] = setting(
+        "text", "Lines of the log: text, or one JSON object each.", type=str, choices=["text", "json"]
+    )
+    api_key: Sequence[str] | None = setting(
+        None,
+        "Keys of which a client must send one as `Authorization: Bearer KEY`, on all but /health, /health/ready and "
+        "/ping. Other users of this machine can read command lines: see --api-key-file.",
+        **_MANY,
+        metavar="KEY",
+    )
+    api_key_file: str | None = setting(None, "File with more such keys, one a line.", metavar="FILE")
+    admin_api_key: Sequence[str] | None = setting(
+        None,
+        "Keys for /flush_cache, /pause, /resume, /start_profile and /stop_profile, which nobody may use without one.",
+        **_MANY,
+        metavar="KEY",
+    )
+    admin_api_key_file: str | None = setting(None, "File with more such keys, one a line.", metavar="FILE")
+    ssl_certfile: str | None = setting(None, "Answer HTTPS with this certificate chain (PEM).", metavar="FILE")
+    ssl_keyfile: str | None = setting(
+        None, "Private key of --ssl-certfile (PEM). Default: in the same file.", metavar="FILE"
+    )
+    ssl_ca_certs: str | None = setting(
+        None, "Take only clients with a certificate that these authorities signed (PEM).", metavar="FILE"
+    )
+    allowed_origins: Sequence[str] | None = setting(
+        None, "Web pages of these origins may use the server (CORS), as https://example.org; * is all.", **_MANY
+    )
+    root_path: str = setting("", "Path under which a proxy serves this server, as /model; the proxy strips it.")
+    max_headers: int = setting(100, "Most headers of a request.")
+    max_header_kb: float = setting(32.0, "Largest request line and headers together, in KiB.")
+    allow_remote_images: Sequence[str] | None = setting(
+        None,
+        "Fetch http(s) images from these hosts (*.example.org: and all below), at public addresses only. "
+        "Default: no image is fetched.",
+        **_MANY,
+        metavar="HOST",
+    )
+    remote_image_timeout: float = setting(10.0, "Seconds that fetching an image may take.")
+    profile_dir: str | None = setting(
+        None, "Directory for the traces that /start_profile records. Default: it records none.", metavar="DIR"
+    )

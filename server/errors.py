@@ -23,13 +23,15 @@ class RequestError(MegaserveError):
     """The client's input is wrong.
 
     `field` is the JSON path of the offending field (`sampling_params.top_p`), None when the body as a whole is wrong.
+    `code` is a word for programs where the status alone does not say enough.
     """
 
-    def __init__(self, message: str, *, field: str | None = None, status: int = 400) -> None:
+    def __init__(self, message: str, *, field: str | None = None, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         self.status = status
+        self.code = code
 
 
 class OverloadedError(RequestError):

@@ -8,7 +8,7 @@ late messages cannot reach a live one.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import zmq
@@ -28,8 +28,19 @@ class AbortRequests(msgspec.Struct, tag=True, frozen=True):
     request_ids: list[str]
 
 
-class FlushPrefixCache(msgspec.Struct, tag=True, frozen=True):
-    """HTTP -> engine: forget every cached block that no running request holds."""
+ControlAction = Literal["flush_cache", "pause", "resume", "start_profile", "stop_profile"]
+
+
+class Control(msgspec.Struct, tag=True, frozen=True):
+    """HTTP -> engine: act between two steps, then answer with the ControlDone of this id.
+
+    flush_cache: forget every cached block. pause: run no step until resume; sequences stay where they are.
+    start_profile: record the next `num_steps` steps on every rank; stop_profile: write what was recorded until now.
+    """
+
+    control_id: int
+    action: ControlAction
+    num_steps: int = 0
 
 
 class Shutdown(msgspec.Struct, tag=True, frozen=True):
@@ -64,7 +75,7 @@ class EngineReady(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters since start (num_, total_) and gauges, as of one step."""
+    """Counters since start (num_steps, total_) and gauges, as of one step. num_steps: of those that computed tokens."""
 
     num_steps: int = 0
     num_running: int = 0
@@ -82,19 +93,39 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     total_images_encoded: int = 0
     total_image_cache_hits: int = 0
     total_encoder_seconds: float = 0.0
+    is_paused: bool = False
+    is_profiling: bool = False
+
+
+class StepRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One step. phase: whether its sequences were all decoding, all at their prompt, or some of each."""
+
+    phase: Literal["decode", "prefill", "mixed"]
+    seconds: float
+    batch_size: int
+    num_tokens: int
 
 
 class StepOutputs(msgspec.Struct, tag=True, frozen=True):
-    """engine -> HTTP: everything one step produced."""
+    """engine -> HTTP: everything one step produced. steps: those that ran since the last message."""
 
     outputs: list[RequestOutput]
     stats: EngineStats
+    steps: list[StepRecord] = []
 
 
 class Heartbeat(msgspec.Struct, tag=True, frozen=True):
-    """engine -> HTTP: sent at least every second while idle; proof of progress and fresh gauges."""
+    """engine -> HTTP: fresh counters and gauges, after a step without outputs and every second without a step."""
 
     stats: EngineStats
+    steps: list[StepRecord] = []
+
+
+class ControlDone(msgspec.Struct, tag=True, frozen=True):
+    """engine -> HTTP: a Control was carried out, or why not."""
+
+    control_id: int
+    error: str = ""
 
 
 class EngineFailed(msgspec.Struct, tag=True, frozen=True):
@@ -103,8 +134,8 @@ class EngineFailed(msgspec.Struct, tag=True, frozen=True):
     reason: str
 
 
-ToEngine = AddRequests | AbortRequests | FlushPrefixCache | Shutdown
-FromEngine = EngineReady | StepOutputs | Heartbeat | EngineFailed
+ToEngine = AddRequests | AbortRequests | Control | Shutdown
+FromEngine = EngineReady | StepOutputs | Heartbeat | ControlDone | EngineFailed
 
 _encoder = msgspec.msgpack.Encoder()
 _to_engine_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(ToEngine)

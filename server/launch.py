@@ -22,6 +22,7 @@ from server.config import ResolvedDocument
 from server.errors import ConfigurationError
 from server.launch_group import LaunchedGroup, RankGroup, rank_environment, torchrun_command
 from server.launch_listener import bind_listener, url_of
+from server.log_format import configure_logging
 from server.process_lifetime import bound_command
 from server.supervisor import StartGroup
 
@@ -52,7 +53,7 @@ def run_command(command: Callable[[], int]) -> int:
 def listen(args: PreparsedArgs) -> socket.socket:
     """Bind the port and say where. Raises ConfigurationError."""
     listener = bind_listener(args.server.host, args.server.port)
-    print(f"megaserve: listening on {url_of(listener)}", flush=True)
+    print(f"megaserve: listening on {url_of(listener, is_tls=args.server.ssl_certfile is not None)}", flush=True)
     return listener
 
 
@@ -63,16 +64,21 @@ def resolve(argv: Sequence[str], document_file: Path | None) -> int:
     """
     output = [] if document_file is None else ["--out", str(document_file)]
     command = [sys.executable, "-m", "server.arguments.resolver", *output, "--", *argv]
-    return subprocess.run(bound_command(command), check=False).returncode
+    with subprocess.Popen(bound_command(command)) as resolver:
+        try:
+            if document_file is not None:
+                import server.launch_http  # noqa: F401  # two seconds of imports that need not come afterwards
+            return resolver.wait()
+        except BaseException:  # SIGTERM or Ctrl-C: nobody waits for what it resolves
+            resolver.kill()
+            raise
 
 
 def run_resolved(document: ResolvedDocument, listener: socket.socket, directory: Path, start_group: StartGroup) -> int:
     """Serve a resolved document on a listening socket; the exit status. Raises ConfigurationError."""
-    from server.launch_http import run_http  # half a second of imports, which the resolver need not wait for
+    from server.launch_http import run_http  # not at the top: what only prints has no use for it
 
-    logging.basicConfig(
-        level=document.values["log_level"].upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    configure_logging(document.values["log_level"], document.values["log_format"])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return run_http(document, listener, directory, start_group)
 

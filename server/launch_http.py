@@ -8,15 +8,14 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import uvicorn
 import uvloop
 
 from image_preprocessing.limits import ImageLimits
 from image_preprocessing.settings import ImageSettings
-from server.api.app import create_app
 from server.api.context import ServerContext
 from server.config import ResolvedDocument, ServerConfig
 from server.errors import EngineUnavailableError
@@ -24,21 +23,13 @@ from server.frontend.engine_client import EngineClient
 from server.frontend.image_store import ImageStore
 from server.frontend.tokenizer import PromptTokenizer
 from server.launch_listener import url_of
+from server.launch_uvicorn import HttpServer, uvicorn_config
 from server.supervisor import StartFailedError, StartGroup, Supervisor
 
+if TYPE_CHECKING:
+    from server.frontend.remote_images import RemoteImages
+
 logger = logging.getLogger(__name__)
-
-_KEEP_ALIVE_SECONDS = 75
-_REPLIES_TIMEOUT = 2
-"""Seconds for replies to be written out after the last token."""
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: stopping in order means draining first, which is done here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def run_http(document: ResolvedDocument, listener: socket.socket, run_directory: Path, start_group: StartGroup) -> int:
@@ -64,19 +55,23 @@ async def _serve(
     start_group: StartGroup,
 ) -> int:
     client = EngineClient(config.max_queued_requests, max_silence=config.progress_timeout / 2)
-    images = _image_store(document, config, run_directory)
-    context = ServerContext(document, config, tokenizer, client, images)
-    server = HttpServer(_uvicorn_config(context))
+    images = make_image_store(document, config, run_directory)
+    remote_images = _remote_images(config)
+    context = ServerContext(document, config, tokenizer, client, images, remote_images)
+    server = HttpServer(uvicorn_config(context))
     supervisor = Supervisor(client, start_group, run_directory, config)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     supervising = asyncio.create_task(supervisor.run())
+    digesting = asyncio.create_task(_digest_once_ready(context))
     stopping = asyncio.create_task(stop.wait())
-    logger.info("answering on %s; the ranks are loading", url_of(listener))
+    logger.info("answering on %s; the ranks are loading", url_of(listener, is_tls=config.ssl_certfile is not None))
     await asyncio.wait({serving, supervising, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
+    digesting.cancel()
+    context.checkpoint_digest.stop()
     if not supervising.done():
         await _drain(client, config.drain_timeout)
     supervisor.stop()
@@ -85,10 +80,12 @@ async def _serve(
     client.terminate()
     if images is not None:
         images.close()
+    if remote_images is not None:
+        await remote_images.close()
     return _exit_status(outcome)
 
 
-def _image_store(document: ResolvedDocument, config: ServerConfig, run_directory: Path) -> ImageStore | None:
+def make_image_store(document: ResolvedDocument, config: ServerConfig, run_directory: Path) -> ImageStore | None:
     """For a model that sees. Raises ConfigurationError when its arguments describe no preprocessing."""
     if document.kind != "vlm":
         return None
@@ -104,19 +101,19 @@ def _image_store(document: ResolvedDocument, config: ServerConfig, run_directory
     )
 
 
-def _uvicorn_config(context: ServerContext) -> uvicorn.Config:
-    return uvicorn.Config(
-        create_app(context),
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=context.config.log_level == "debug",
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=_REPLIES_TIMEOUT,
-    )
+def _remote_images(config: ServerConfig) -> RemoteImages | None:
+    if not config.allow_remote_images:
+        return None
+    from server.frontend.remote_images import RemoteImages  # a tenth of a second of imports, for few
+
+    max_bytes = int(config.max_image_mb * 2**20)
+    return RemoteImages(config.allow_remote_images, max_bytes, config.remote_image_timeout)
+
+
+async def _digest_once_ready(context: ServerContext) -> None:
+    """Not before: while the ranks load, the files and the processors are theirs."""
+    await context.client.was_ready.wait()
+    context.checkpoint_digest.start()
 
 
 async def _drain(client: EngineClient, seconds: float) -> None:

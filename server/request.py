@@ -14,6 +14,28 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
+class ReasoningTokens(msgspec.Struct, frozen=True, array_like=True):
+    """The control tokens around a model's reasoning. is_open: the prompt has opened it already."""
+
+    start_id: int
+    end_id: int
+    is_open: bool
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """What the generated text must match as a whole.
+
+    kind: how `text` says it: a JSON Schema, a regular expression (Rust's syntax), or a grammar in llguidance's Lark or
+    in llama.cpp's GBNF, told apart by `::=`. field: the client's name for it, for messages.
+    reasoning: leave the model free within these, and where they are not open yet, let it open them or not.
+    """
+
+    kind: Literal["json_schema", "regex", "grammar"]
+    text: str
+    field: str
+    reasoning: ReasoningTokens | None = None
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """How to choose the next token of one request. Ranges are checked at the edge, by the frontend.
 
@@ -22,6 +44,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     Filters apply in the order penalties, logit_bias, temperature, top_k, top_p, min_p, all in float32.
     logprobs: None for none, else how many alternatives to report beside the chosen token (0 is allowed).
     prompt_logprobs: the same for the prompt's own tokens, from position `prompt_logprobs_start` on.
+    grammar: tokens that it does not allow are never chosen, and stop tokens only where it is satisfied.
     """
 
     max_new_tokens: int = 128
@@ -40,6 +63,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prompt_logprobs_start: int = 0
+    grammar: Grammar | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -96,6 +120,18 @@ class RequestTimings(msgspec.Struct, frozen=True, kw_only=True):
     total_seconds: float
 
 
+class ImageUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request's images cost. Those that came with a cached prefix are neither encoded nor looked up.
+
+    num_encoded: images encoded for this request. num_cache_hits: whose embeddings were there. encoder_seconds: its
+    share, by image tokens, of the encoder's time in the steps that encoded them.
+    """
+
+    num_encoded: int = 0
+    num_cache_hits: int = 0
+    encoder_seconds: float = 0.0
+
+
 class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one step did to one request.
 
@@ -103,6 +139,8 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     prompt_logprobs: only in the first output; entry i belongs to prompt position `prompt_logprobs_start + i`
     (position 0 of a prompt has no log-probability and is None).
     stop_token_id: the token that ended the sequence when finish_reason is "stop".
+    image_usage: with the first token, of requests with images.
+    invalid_field: when the request itself is at fault for the error, the name of the field that is.
     """
 
     request_id: str
@@ -114,3 +152,5 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stop_token_id: int | None = None
     error: str | None = None
     timings: RequestTimings | None = None
+    image_usage: ImageUsage | None = None
+    invalid_field: str | None = None

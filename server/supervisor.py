@@ -102,10 +102,9 @@ class Supervisor:
             since = time.monotonic()
             while not any(future.done() for future in watched):
                 await asyncio.wait(watched, timeout=_CHECK_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
-                if time.monotonic() - connection.last_message_time > self._config.progress_timeout:
-                    return (
-                        f"no sign of life from the ranks for {self._config.progress_timeout:g} s (--progress-timeout)"
-                    )
+                stall = connection.stall(self._config.progress_timeout)
+                if stall is not None:
+                    return f"{stall} (--progress-timeout)"
                 if time.monotonic() - since > _STABLE_SECONDS:
                     self._num_young_deaths = 0
             if connection.failed.done():

@@ -21,19 +21,15 @@ RESULT_COLUMN = "prediction"
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """name: as the user gave it. location: where it is. sha256: hexadecimal digest of its contents. warnings: what the
-    user should know before the run."""
+    """name: as the user gave it. short_name: without folders and ending, as in names of result files. location: where
+    it is. sha256: hexadecimal digest of its contents. warnings: what the user should know before the run."""
 
     name: str
+    short_name: str
     location: str
     sha256: str
     items: tuple[Item, ...]
     warnings: tuple[str, ...]
-
-    @property
-    def short_name(self) -> str:
-        """Without folders and ending, as in names of result files."""
-        return self.name.replace(":", "_") if self.name.startswith(PREFIX) else Path(self.location).stem
 
 
 def load_dataset(source: Path | str) -> Dataset:
@@ -50,7 +46,12 @@ def load_dataset(source: Path | str) -> Dataset:
         raise DatasetError(f"{name}: rename column {RESULT_COLUMN!r}, the results are written under that name")
     unique, warnings = with_unique_ids(items)
     return Dataset(
-        name=name, location=str(path.absolute()), sha256=digest, items=tuple(unique), warnings=tuple(warnings)
+        name=name,
+        short_name=name.replace(":", "_") if name.startswith(PREFIX) else path.absolute().stem,
+        location=str(path.absolute()),
+        sha256=digest,
+        items=tuple(unique),
+        warnings=tuple(warnings),
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
+from typing import TextIO
 
-from evaluation.datasets.tsv import read_table
-from evaluation.errors import RunDirectoryError
-from evaluation.export.table import ResultTable
-from evaluation.run_directory.atomic import write_atomic
+from evaluation.datasets.tsv import iterate_table
+from evaluation.export.table import ResultTable, check_read_back
+from evaluation.run_directory.atomic import replacing
 
 
 def export_tsv(path: Path, table: ResultTable) -> None:
-    """Write the table; it is read back and compared first, cell by cell, so what is on disk is what was meant."""
+    """Write the table row by row, and read it back before it takes its name. RunDirectoryError when a cell changed."""
     _export(path, table, "\t")
 
 
@@ -23,20 +24,25 @@ def export_csv(path: Path, table: ResultTable) -> None:
     _export(path, table, ",")
 
 
-def encode_table(header: Sequence[str], rows: Sequence[Sequence[str]], delimiter: str = "\t") -> bytes:
-    """The bytes of a table; those that were no UTF-8 in the data come back as they were."""
-    buffer = io.StringIO(newline="")
-    minimal = csv.writer(buffer, delimiter=delimiter, lineterminator="\n")
-    quoting = csv.writer(buffer, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    for row in [header, *rows]:
+def write_rows(file: TextIO, rows: Iterable[list[str]], delimiter: str = "\t") -> None:
+    """The header is one of the rows."""
+    minimal = csv.writer(file, delimiter=delimiter, lineterminator="\n")
+    quoting = csv.writer(file, delimiter=delimiter, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
         # A carriage return ends a line for readers, but the writer sees no reason in it to quote.
         writer = quoting if any("\r" in cell for cell in row) else minimal
         writer.writerow(row)
-    return buffer.getvalue().encode("utf-8", "surrogateescape")
+
+
+def read_rows(path: Path, delimiter: str = "\t") -> Iterator[list[str]]:
+    """The header and the rows, one at a time."""
+    with path.open("rb") as file, closing(iterate_table(file, path.name, delimiter)) as rows:
+        yield from rows
 
 
 def _export(path: Path, table: ResultTable, delimiter: str) -> None:
-    data = encode_table(table.header, table.rows, delimiter)
-    if read_table(data, path.name, delimiter) != (table.header, table.rows):
-        raise RunDirectoryError(f"{path}: a cell does not survive in a delimited table; the log has everything")
-    write_atomic(path, data)
+    with replacing(path) as temporary:
+        # Bytes that were no UTF-8 in the data come back as they were.
+        with temporary.open("x", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            write_rows(file, chain([table.header], table.rows), delimiter)
+        check_read_back(path, table, read_rows(temporary, delimiter))

@@ -10,6 +10,7 @@ from evaluation.console import say
 from evaluation.export.delimited import export_csv, export_tsv
 from evaluation.export.json_records import export_json
 from evaluation.export.lmms_eval import export_lmms_eval
+from evaluation.export.parquet import export_parquet
 from evaluation.export.table import ResultTable, file_stem
 from evaluation.export.xlsx import export_xlsx
 from evaluation.run_directory.open_run import OpenRun
@@ -24,6 +25,7 @@ class ExportFormat(StrEnum):
     TSV = "tsv"
     JSON = "json"
     CSV = "csv"
+    PARQUET = "parquet"
     LMMS_EVAL = "lmms-eval"
 
 
@@ -32,6 +34,7 @@ _WRITERS = {
     ExportFormat.TSV: export_tsv,
     ExportFormat.JSON: export_json,
     ExportFormat.CSV: export_csv,
+    ExportFormat.PARQUET: export_parquet,
 }
 
 
@@ -42,15 +45,19 @@ def export(
     records: Mapping[str, Record],
     scored: Mapping[str, Scored],
 ) -> list[Path]:
-    """Write one export below RUN/export and return its files. What no workbook holds goes to a .tsv, with a notice."""
+    """Write one export below RUN/export -> its files. What a format cannot hold goes to a .tsv, with a notice."""
     folder = run.layout.results.parent
     if name is ExportFormat.LMMS_EVAL:
         return export_lmms_eval(folder / "lmms_eval", run.manifest, run.items, records, scored)
-    path = folder / f"{file_stem(run.manifest)}.{name.value}"
+    return [export_table(folder / f"{file_stem(run.manifest)}.{name.value}", name, table)]
+
+
+def export_table(path: Path, name: ExportFormat, table: ResultTable) -> Path:
+    """Write one file and return its path: `path`, or beside it a .tsv where the format cannot hold the table."""
     try:
         _WRITERS[name](path, table)
     except ValueError as error:
-        path = path.with_name(f"{file_stem(run.manifest)}.tsv")
+        path = path.with_name(f"{path.name.removesuffix(path.suffix)}.tsv")
         say(f"Notice: {error}; the results are in {path} instead")
         export_tsv(path, table)
-    return [path]
+    return path

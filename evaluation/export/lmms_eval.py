@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from evaluation.canonical import sha256_json
+from evaluation.errors import RunDirectoryError
 from evaluation.export.table import dataset_name, in_file_name
-from evaluation.run_directory.atomic import write_atomic
+from evaluation.run_directory.atomic import replacing, write_atomic
 from evaluation.run_directory.manifest import Manifest
 from evaluation.run_directory.record import Record
 from evaluation.run_directory.run_item import RunItem
@@ -31,10 +33,23 @@ def export_lmms_eval(
     results = folder / in_file_name(model) / f"{date}_results.json"
     samples = folder / in_file_name(model) / f"{date}_samples_{task}.jsonl"
     score_of = {name: {row.key: row.score for row in one.rows} for name, one in scored.items()}
-    lines = [_sample(number, item, records.get(item.key), score_of) for number, item in enumerate(items)]
-    write_atomic(samples, b"".join(json.dumps(line, ensure_ascii=True).encode() + b"\n" for line in lines))
+
+    def lines() -> Iterator[dict[str, Any]]:
+        return (_sample(number, item, records.get(item.key), score_of) for number, item in enumerate(items))
+
+    with replacing(samples) as temporary:
+        with temporary.open("x", encoding="ascii") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines())
+        _check_read_back(samples, lines(), temporary)
     write_atomic(results, json.dumps(_results(manifest, task, len(items), scored), indent=2).encode() + b"\n")
     return [results, samples]
+
+
+def _check_read_back(path: Path, expected: Iterable[dict[str, Any]], temporary: Path) -> None:
+    with temporary.open(encoding="ascii") as file:
+        for number, (one, line) in enumerate(zip_longest(expected, file), start=1):
+            if one is None or line is None or json.loads(line) != one:
+                raise RunDirectoryError(f"{path}: line {number} does not come back as it was; the log has everything")
 
 
 def _sample(

@@ -6,14 +6,15 @@ character; a literal text of that form has its underscore escaped.
 
 from __future__ import annotations
 
-import io
 import re
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from evaluation.errors import RunDirectoryError, SetupError
-from evaluation.export.table import ResultTable
-from evaluation.run_directory.atomic import write_atomic
+from evaluation.export.table import ResultTable, check_read_back
+from evaluation.run_directory.atomic import replacing
 
 MAX_CELL_LENGTH = 32_767  # Excel's limit, in UTF-16 code units
 MAX_ROWS = 1_048_576
@@ -23,12 +24,12 @@ _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")
 
 
 def export_xlsx(path: Path, table: ResultTable) -> None:
-    """Write the table, read back and compared first. ValueError says why it does not fit into a workbook."""
+    """Write the table row by row, and read it back before it takes its name. ValueError says why it does not fit into a
+    workbook, RunDirectoryError that a cell changed."""
     _check_fits(table)
-    data = _encode(table)
-    if _decode(data) != [table.header, *table.rows]:
-        raise RunDirectoryError(f"{path}: a cell does not survive in a workbook; the log has everything")
-    write_atomic(path, data)
+    with replacing(path) as temporary:
+        _write(temporary, table)
+        check_read_back(path, table, read_workbook(temporary))
 
 
 def escape(text: str) -> str:
@@ -55,17 +56,14 @@ def _check_fits(table: ResultTable) -> None:
                 raise ValueError(f"a cell of {name!r} is not valid UTF-8")
 
 
-def _encode(table: ResultTable) -> bytes:
-    openpyxl = _openpyxl()
-    workbook = openpyxl.Workbook(write_only=True)
+def _write(path: Path, table: ResultTable) -> None:
+    workbook = _openpyxl().Workbook(write_only=True)
     sheet = workbook.create_sheet("Sheet1")
     numbers = table.integer_columns
     sheet.append([_text_cell(sheet, name) for name in table.header])
     for row in table.rows:
         sheet.append([int(cell) if place in numbers else _text_cell(sheet, cell) for place, cell in enumerate(row)])
-    buffer = io.BytesIO()
-    workbook.save(buffer)
-    return buffer.getvalue()
+    workbook.save(path)
 
 
 def _text_cell(sheet: Any, text: str) -> Any:
@@ -78,15 +76,18 @@ def _text_cell(sheet: Any, text: str) -> Any:
     return cell
 
 
-def _decode(data: bytes) -> list[list[str]]:
-    workbook = _openpyxl().load_workbook(io.BytesIO(data), read_only=True)
+def read_workbook(path: Path) -> Iterator[list[str]]:
+    """Header and rows of a workbook's first sheet, one at a time, as texts. RunDirectoryError when it is none."""
     try:
-        rows = list(workbook.active.iter_rows(values_only=True))
-    finally:
-        workbook.close()
-    width = len(rows[0])
-    filled = [[*row, *[None] * (width - len(row))] for row in rows]
-    return [["" if cell is None else unescape(str(cell)) for cell in row] for row in filled]
+        with path.open("rb") as file:
+            workbook = _openpyxl().load_workbook(file, read_only=True)
+            width = 0
+            for row in workbook.active.iter_rows(values_only=True):
+                width = width or len(row)
+                yield ["" if cell is None else unescape(str(cell)) for cell in [*row, *[None] * (width - len(row))]]
+            workbook.close()
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise RunDirectoryError(f"{path}: not an Excel workbook: {error}") from None
 
 
 def _openpyxl() -> Any:

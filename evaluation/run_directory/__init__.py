@@ -6,6 +6,7 @@ RUN/log/<writer>.jsonl         the truth: one line per final outcome, one file p
 RUN/scores/<scorer>.jsonl      per row, made from the log
 RUN/summary.json               made from the log
 RUN/export/...                 made from the log
+RUN/offline.json               times of the ranks in the last offline session
 RUN/report.html                made from the log, once the run is complete
 RUN/thumbnails/<digest>.webp   small copies of the images, for the report
 RUN/superseded/<n>/            earlier contents, moved aside by --new-run

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -11,6 +13,21 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Create or replace `path`."""
     temporary = _write_temporary(path, data)
     temporary.replace(path)
+    sync_directory(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write what becomes `path` when the block ends well; removed otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}"
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 

@@ -28,6 +28,10 @@ class RunLayout:
         return self.root / "summary.json"
 
     @property
+    def offline(self) -> Path:
+        return self.root / "offline.json"
+
+    @property
     def results(self) -> Path:
         return self.root / "export" / "results.tsv"
 

@@ -24,14 +24,14 @@ class LogWriter:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
         self._descriptor = -1
         self._dirty = False
 
     def __enter__(self) -> Self:
-        name = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             sync_directory(self._folder)
         except OSError as error:

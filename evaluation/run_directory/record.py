@@ -19,6 +19,9 @@ class Record:
     thinking: its state, see `thinking.ThinkingState`. error: {class, message, http_status, retryable} for a failure.
     failed_attempts: earlier requests of this client for the item, status to number. usage: {prompt_tokens,
     completion_tokens}. started_at, finished_at: seconds since the epoch. seconds: duration of the last request.
+    index: the row's own, as the data have it. server_times: {queue, first_token, total} in seconds, as the server
+    measured them. fingerprint: what the server says it answered with. imported_from: the result file that an answer was
+    taken from instead of asking.
     likelihoods: one entry per continuation, see `request_types.likelihood.Likelihood`. rounds: a dialogue's answered
     turns, see `request_types.dialogue.Dialogue`.
     """
@@ -43,6 +46,10 @@ class Record:
     thinking: str | None = None
     likelihoods: list[dict[str, Any]] | None = None
     rounds: list[dict[str, Any]] | None = None
+    index: str | None = None
+    server_times: dict[str, float] | None = None
+    fingerprint: str | None = None
+    imported_from: str | None = None
 
     @property
     def is_retryable(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from evaluation.datasets import Item
@@ -44,7 +44,7 @@ class RunItem:
 
 def encode_items(items: Iterable[RunItem]) -> bytes:
     """One JSON object a line, in the order of the data file."""
-    return b"".join(json.dumps(asdict(item), separators=(",", ":")).encode() + b"\n" for item in items)
+    return b"".join(json.dumps(vars(item), separators=(",", ":")).encode() + b"\n" for item in items)
 
 
 def decode_items(data: bytes) -> list[RunItem]:

@@ -9,28 +9,14 @@ import time
 from collections import Counter
 from typing import Any
 
-import aiohttp
-
 from evaluation.errors import AuthenticationError
 from evaluation.status import Status
 from evaluation.transport.byte_budget import ByteBudget
 from evaluation.transport.failures import http_failure
-from evaluation.transport.gate import ServerGate
 from evaluation.transport.outcome import Failure, Outcome, Reply
 from evaluation.transport.request import HttpRequest
 from evaluation.transport.retry import RetryBudget, RetryPolicy
-
-
-def open_session(api_key: str | None = None) -> aiohttp.ClientSession:
-    """A session without limits of its own: concurrency and timeouts are kept per request, from its dispatch on.
-
-    api_key: sent with every request as `Authorization: Bearer` (RFC 6750).
-    """
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=30.0),
-        headers={"Authorization": f"Bearer {api_key}"} if api_key else None,
-    )
+from evaluation.transport.wire import Gate, RawReply, Wire, WireError
 
 
 class Client:
@@ -39,17 +25,15 @@ class Client:
 
     def __init__(
         self,
-        session: aiohttp.ClientSession,
-        server: str,
-        gate: ServerGate,
+        wire: Wire,
+        gate: Gate,
         *,
         concurrency: int,
         image_bytes: ByteBudget,
         timeout: float,
         policy: RetryPolicy,
     ) -> None:
-        self._session = session
-        self._server = server
+        self._wire = wire
         self._gate = gate
         self._slots = asyncio.Semaphore(concurrency)
         self._image_bytes = image_bytes
@@ -89,7 +73,7 @@ class Client:
         if not isinstance(reply, Failure):
             return None
         if reply.status is Status.AUTH:
-            raise AuthenticationError(f"{self._server} refuses this client ({reply.message}); see --api-key")
+            raise AuthenticationError(f"{self._wire.name} refuses this client ({reply.message}); see --api-key")
         if reply.status in (Status.OVERLOADED, Status.CONNECTION):
             self._gate.suspect()
         return budget.delay_after(reply, time.monotonic())
@@ -101,13 +85,12 @@ class Client:
             return Failure(status=Status.CLIENT_DATA, message=str(error))
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._exchange(request, body, request_id)
-        except aiohttp.ClientError as error:  # before TimeoutError: a failed connection attempt can be both
-            return _connection_failure(error)
+                raw = await self._wire.post(request.path, body, request_id)
+        except WireError as error:
+            return Failure(status=Status.CONNECTION, message=str(error))
         except TimeoutError:
             return Failure(status=Status.TIMEOUT, message=f"no reply within {self._timeout:g} seconds")
-        except OSError as error:
-            return _connection_failure(error)
+        return _understand(request, raw)
 
     async def _encode(self, request: HttpRequest, request_id: str) -> bytes:
         """Images are read and encoded in a thread, so that they hold nobody up."""
@@ -115,22 +98,12 @@ class Client:
             return await asyncio.to_thread(request.encode, request_id)
         return request.encode(request_id)
 
-    async def _exchange(self, request: HttpRequest, body: bytes, request_id: str) -> Reply:
-        headers = {"X-Request-Id": request_id, "Content-Type": "application/json"}
-        async with self._session.post(self._server + request.path, data=body, headers=headers) as response:
-            data = await response.read()
-            if response.status != 200:
-                return http_failure(response.status, response.headers, data)
-        return _parse(request, data)
 
-
-def _connection_failure(error: Exception) -> Failure:
-    return Failure(status=Status.CONNECTION, message=f"{type(error).__name__}: {error}"[:500])
-
-
-def _parse(request: HttpRequest, data: bytes) -> Reply:
+def _understand(request: HttpRequest, raw: RawReply) -> Reply:
+    if raw.status != 200:
+        return http_failure(raw.status, raw.headers, raw.body)
     try:
-        value: Any = json.loads(data)
+        value: Any = json.loads(raw.body)
     except (ValueError, RecursionError) as error:
         return Failure(status=Status.MALFORMED_RESPONSE, message=f"the reply is not JSON: {error}", http_status=200)
     return request.parse(value)

@@ -67,6 +67,7 @@ def _error_of(body: bytes) -> tuple[str, str | None]:
         return text[:_MAX_MESSAGE_LENGTH], None
     error = value.get("error", value.get("detail", value.get("message"))) if isinstance(value, dict) else value
     if isinstance(error, dict):
-        code = error.get("code")
+        # OpenAI's shape says it as the code, /generate's, which has none, as the type.
+        code = error.get("code") or error.get("type")
         return str(error.get("message", text))[:_MAX_MESSAGE_LENGTH], code if isinstance(code, str) else None
     return str(error if error is not None else text)[:_MAX_MESSAGE_LENGTH], None

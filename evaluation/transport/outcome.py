@@ -11,7 +11,9 @@ from evaluation.status import Status
 class Completion:
     """A reply that was understood. status: answered, or a failure that asking again would not change (EMPTY, ...).
 
-    text: as it came. reasoning: the thinking that the server told apart from it, None when it did not.
+    text: as it came. reasoning: the thinking that the server told apart from it, None when it did not. times: {queue,
+    first_token, total} in seconds as the server measured them, those that it says. fingerprint: what the server says it
+    answered with (OpenAI's system_fingerprint).
     """
 
     status: Status
@@ -20,6 +22,8 @@ class Completion:
     finish_reason: str | None = None
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    times: dict[str, float] | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

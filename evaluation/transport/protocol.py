@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from evaluation.canonical import well_formed
 from evaluation.datasets import Content
@@ -85,9 +85,10 @@ def parse_chat(body: Any) -> Reply:
         reason = choice["finish_reason"]
         usage = body.get("usage") or {}
         tokens = (count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens")))
+        told = _Told(*tokens, fingerprint=_text_or_none(body.get("system_fingerprint")))
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         return malformed(f"no chat completion in the reply ({type(error).__name__}: {error})")
-    return _reply(content, reasoning, reason, *tokens)
+    return _reply(content, reasoning, reason, told)
 
 
 def parse_generate(body: Any) -> Reply:
@@ -97,15 +98,38 @@ def parse_generate(body: Any) -> Reply:
         reason = meta["finish_reason"]["type"]
         tokens = (count_of(meta.get("prompt_tokens")), count_of(meta.get("completion_tokens")))
         content = body["text"]
+        told = _Told(*tokens, times=_times(meta))
     except (KeyError, TypeError, AttributeError) as error:
         return malformed(f"no completion in the reply ({type(error).__name__}: {error})")
-    return _reply(content, None, reason, *tokens)
+    return _reply(content, None, reason, told)
 
 
-def _reply(content: Any, reasoning: Any, reason: Any, prompt_tokens: int, completion_tokens: int) -> Reply:
+class _Told(NamedTuple):
+    """What a reply says about itself beside its text."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    times: dict[str, float] | None = None
+    fingerprint: str | None = None
+
+
+def _times(meta: Any) -> dict[str, float] | None:
+    """Seconds by /generate's names for them."""
+    names = {"queue": "queue_time", "first_token": "ttft", "total": "e2e_latency"}
+    times = {name: float(meta[key]) for name, key in names.items() if isinstance(meta.get(key), int | float)}
+    return times or None
+
+
+def _text_or_none(value: Any) -> str | None:
+    return well_formed(value) if isinstance(value, str) else None
+
+
+def _reply(content: Any, reasoning: Any, reason: Any, told: _Told) -> Reply:
     if reason == "content_filter":
         return Failure(status=Status.CONTENT_FILTER, message="withheld by the server's content filter")
-    if reason in ("abort", "error"):
+    if reason == "abort":
+        return Failure(status=Status.CANCELLED, message="the request was aborted on the server")
+    if reason == "error":
         return Failure(status=Status.SERVER_5XX, message=f"the server gave the request up (finish reason {reason!r})")
     if reason not in ("stop", "length"):
         return malformed(f"unknown finish reason {reason!r}")
@@ -120,8 +144,7 @@ def _reply(content: Any, reasoning: Any, reason: Any, prompt_tokens: int, comple
         text=text,
         reasoning=None if reasoning is None else well_formed(reasoning),
         finish_reason=reason,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
+        **told._asdict(),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from evaluation.transport.outcome import Failure
+
+_JITTER = random.Random()  # one for all: seeding one per question from the system costs more than its draw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,7 @@ class RetryBudget:
     """What is left of the policy for one item."""
 
     policy: RetryPolicy
-    jitter: random.Random = field(default_factory=random.Random)
+    jitter: random.Random = _JITTER
     charged: int = 0
     put_off: int = 0
     throttled_since: float | None = None

@@ -15,19 +15,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
+from model_providers.kernels.library import Kernels
+
 Activation = Callable[[Tensor], Tensor]
 
 
-def activation_for(values: Mapping[str, Any]) -> Activation:
+def activation_for(values: Mapping[str, Any], kernels: Kernels | None = None) -> Activation:
     """The activation that the resolved arguments describe: (T, fc1 width) -> (T, fc2 width)."""
     if values["swiglu"]:
-        return partial(_gated, silu)
+        return partial(_gated, silu) if kernels is None else kernels.silu_gated
     if values["quick_geglu"]:
-        return partial(_gated, _quick_gelu)
+        return partial(_gated, _quick_gelu) if kernels is None else kernels.quick_gelu_gated
     if values["squared_relu"]:
         return _squared_relu
     fused = values["bias_gelu_fusion"] and values["add_bias_linear"]
-    return partial(gelu, approximate="tanh" if fused or values["openai_gelu"] else "none")
+    tanh = bool(fused or values["openai_gelu"])
+    return (
+        partial(gelu, approximate="tanh" if tanh else "none") if kernels is None else partial(kernels.gelu, tanh=tanh)
+    )
 
 
 def _gated(function: Activation, projected: Tensor) -> Tensor:

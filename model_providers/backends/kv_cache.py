@@ -13,8 +13,8 @@ class KVCache:
     """Keys and values of all layers on one rank.
 
     keys[layer], values[layer]: (num_blocks, kv_heads, block_size, head_dim), so that one head of one block is a piece
-    of memory of its own: attention copies such pieces together. All numbers are finite at all times, so that what a
-    sequence has not written yet can be multiplied by a weight of 0.
+    of memory of its own. With transposed_keys, keys are (num_blocks, kv_heads, head_dim, block_size) instead. All
+    numbers are finite at all times, so that what a sequence has not written yet can be multiplied by a weight of 0.
     """
 
     def __init__(
@@ -27,14 +27,19 @@ class KVCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        transposed_keys: bool = False,
     ) -> None:
         self.num_blocks = num_blocks
         self.num_kv_heads = num_kv_heads
         self.block_size = block_size
         self.head_dim = head_dim
-        shape = (num_blocks, num_kv_heads, block_size, head_dim)
-        self.keys = [_zeros(shape, dtype, device) for _ in range(num_layers)]
-        self.values = [_zeros(shape, dtype, device) for _ in range(num_layers)]
+        self.dtype = dtype
+        self.device = device
+        self.transposed_keys = transposed_keys
+        per_token, transposed = (block_size, head_dim), (head_dim, block_size)
+        key_shape = (num_blocks, num_kv_heads, *(transposed if transposed_keys else per_token))
+        self.keys = [_zeros(key_shape, dtype, device) for _ in range(num_layers)]
+        self.values = [_zeros((num_blocks, num_kv_heads, *per_token), dtype, device) for _ in range(num_layers)]
 
     @staticmethod
     def bytes_per_block(
@@ -45,6 +50,7 @@ class KVCache:
 
     def write(self, layer: int, rows: Tensor, key: Tensor, value: Tensor) -> None:
         """Store key and value, each (T, kv_heads, head_dim), at `rows` (T * kv_heads,), see `rows_of_slots`."""
+        assert not self.transposed_keys, "rows are of keys that are not transposed"
         for cached, new in ((self.keys[layer], key), (self.values[layer], value)):
             # A sequence that comes to NaN fails alone: it must not leave it to whoever gets its blocks next.
             finite = new.reshape(-1, self.head_dim).nan_to_num(0.0)

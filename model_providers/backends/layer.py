@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.transformer_layer import TransformerLayer
 from torch import Tensor
@@ -17,17 +16,15 @@ from torch import Tensor
 from model_providers.backends.activation import Activation
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
-from model_providers.backends.rotary import RotaryAngles
 
 
 @dataclass(frozen=True)
 class LayerContext:
-    """What all layers of one step share. attention_plan: the backend's own. angles: None without rotary embedding."""
+    """What all layers of one step share. attention_plan: the backend's own."""
 
     cache: KVCache
     attention: AttentionBackend
     attention_plan: Any
-    angles: RotaryAngles | None
 
 
 class UnusedCoreAttention(MegatronModule):  # type: ignore[misc]
@@ -55,33 +52,34 @@ class ServingTransformerLayer(TransformerLayer):  # type: ignore[misc]
         residual, normed = self.pre_mlp_layernorm.add(residual, attended)
         return residual, self.mlp.linear_fc2.apply(self.activation(self.mlp.linear_fc1.apply(normed)))
 
+    @property
+    def queries_per_group(self) -> int:
+        """Query heads that share a KV head."""
+        attention = self.self_attention
+        ratio: int = attention.num_attention_heads_per_partition // attention.num_query_groups_per_partition
+        return ratio
+
+    @property
+    def attention_scale(self) -> float:
+        """What scores are multiplied by."""
+        scale: float = self.config.softmax_scale or self.self_attention.hidden_size_per_attention_head**-0.5
+        return scale
+
     def _attend(self, normed: Tensor, context: LayerContext) -> Tensor:
         attention = self.self_attention
-        kv_heads = attention.num_query_groups_per_partition
-        queries_per_group = attention.num_attention_heads_per_partition // kv_heads
-        head_dim = attention.hidden_size_per_attention_head
-        num_tokens = normed.shape[0]
-
         # Megatron lays the projection out per KV group: the group's queries, its key, its value.
-        qkv = attention.linear_qkv.apply(normed).view(num_tokens, kv_heads, queries_per_group + 2, head_dim)
-        value = qkv[:, :, -1]
-        if attention.q_layernorm is None:
-            query_and_key = qkv[:, :, :-1]
-        else:
-            query = attention.q_layernorm(qkv[:, :, :queries_per_group])
-            query_and_key = torch.cat((query, attention.k_layernorm(qkv[:, :, queries_per_group:-1])), dim=2)
-        if context.angles is not None:
-            rotated = context.angles.rotate(query_and_key.reshape(num_tokens, -1, head_dim))
-            query_and_key = rotated.view(num_tokens, kv_heads, queries_per_group + 1, head_dim)
-
+        qkv = attention.linear_qkv.apply(normed).view(
+            normed.shape[0],
+            attention.num_query_groups_per_partition,
+            self.queries_per_group + 2,
+            attention.hidden_size_per_attention_head,
+        )
+        if attention.q_layernorm is not None:
+            queries, key = qkv[:, :, :-2], qkv[:, :, -2:-1]
+            queries.copy_(attention.q_layernorm(queries))
+            key.copy_(attention.k_layernorm(key))
         attended = context.attention.attend(
-            query_and_key[:, :, :-1].reshape(num_tokens, -1, head_dim),
-            query_and_key[:, :, -1],
-            value,
-            layer=self.layer_number - 1,
-            cache=context.cache,
-            plan=context.attention_plan,
-            scale=self.config.softmax_scale or head_dim**-0.5,
+            qkv, layer=self.layer_number - 1, cache=context.cache, plan=context.attention_plan
         )
         out: Tensor = attention.linear_proj.apply(attended)
         return out

@@ -1,9 +1,4 @@
-"""Column- and row-parallel linear layers for serving: Megatron's parameters and sharding, our multiplication.
-
-On a CPU the weight is rewritten once into oneDNN's blocked layout ("packed"), which measures two to three times faster
-than a plain product from two rows up. Where the CPU has no bf16 dot products, bf16 weights are packed as float32 and
-multiplied in float32: the products are exact and the sums at least as precise as a bf16 kernel's.
-"""
+"""Column- and row-parallel linear layers for serving: Megatron's parameters and sharding, our multiplication."""
 
 from __future__ import annotations
 
@@ -15,39 +10,8 @@ from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParall
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-
-class PackedWeight:
-    """A weight (out, in) in oneDNN's blocked layout.
-
-    dtype: of the activations it multiplies; `compute_dtype` is what the product runs in.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        self.dtype = weight.dtype
-        native = weight.dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        self.compute_dtype = weight.dtype if native else torch.float32
-        # The batch size is only a hint for the choice of layout.
-        self._blocked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(self.compute_dtype), 64)
-
-    def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x (T, in) -> (T, out) in x's dtype."""
-        if self.compute_dtype == self.dtype:
-            out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._blocked, bias, "none", [], "")
-            return out
-        bias = None if bias is None else bias.to(self.compute_dtype)
-        out = torch.ops.mkldnn._linear_pointwise(x.to(self.compute_dtype), self._blocked, bias, "none", [], "")
-        return out.to(self.dtype)
-
-    def unpacked(self) -> Tensor:
-        """The weight as it was before packing."""
-        weight: Tensor = self._blocked.to_dense().to(self.dtype)
-        return weight
-
-
-def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether PackedWeight takes weights of this kind on this machine."""
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
+from model_providers.backends.packed_weight import PackedWeight, pack_weight
+from model_providers.kernels.library import Kernels
 
 
 class _Multiplies:
@@ -61,9 +25,9 @@ class _Multiplies:
     bias: nn.Parameter | None
     packed: PackedWeight | None = None
 
-    def pack(self) -> None:
+    def pack(self, kernels: Kernels | None, *, batch_invariant: bool) -> None:
         """Replace the plain weight by the packed one; its memory is freed."""
-        self.packed = PackedWeight(self.weight)
+        self.packed = pack_weight(self.weight, kernels, batch_invariant=batch_invariant)
         self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -98,10 +62,25 @@ class ServingColumnParallelLinear(_Multiplies, ColumnParallelLinear):  # type: i
 class ServingRowParallelLinear(_Multiplies, RowParallelLinear):  # type: ignore[misc]
     """Y = X A^T + b with A split by columns; partial products are summed over the ranks, the bias is added once."""
 
+    # An all-reduce adds parts in an order of its own, which depends on where in the message a number lies.
+    sums_in_order = False
+
     def apply(self, x: Tensor) -> Tensor:
         """(T, in / tensor_parallel_size) -> (T, out), equal on all ranks."""
         if self.tp_group.size() == 1:
             return self.product(x, self.bias)
-        out = self.product(x, None)
-        dist.all_reduce(out, group=self.tp_group)
+        out = self._sum_over_ranks(self.product(x, None))
         return out if self.bias is None else out + self.bias
+
+    def _sum_over_ranks(self, part: Tensor) -> Tensor:
+        size = self.tp_group.size()
+        # The sum of two is the same in both orders.
+        if size == 2 or not self.sums_in_order:
+            dist.all_reduce(part, group=self.tp_group)
+            return part
+        parts = [torch.empty_like(part) for _ in range(size)]
+        dist.all_gather(parts, part, group=self.tp_group)
+        total = parts[0]
+        for other in parts[1:]:
+            total += other
+        return total

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from torch import nn
 
-from model_providers.backends.linear import ServingColumnParallelLinear, ServingRowParallelLinear, can_pack
+from model_providers.backends.linear import ServingColumnParallelLinear, ServingRowParallelLinear
 from model_providers.backends.norm import ServingNorm
+from model_providers.backends.packed_weight import can_pack
 from model_providers.config import ModelConfig
+from model_providers.kernels.library import kernels_for
 
 
 def packs_linears(config: ModelConfig) -> bool:
@@ -15,10 +17,13 @@ def packs_linears(config: ModelConfig) -> bool:
 
 
 def prepare_modules(root: nn.Module, config: ModelConfig) -> None:
-    """Settle the scales of the norms and, where asked for and possible, pack the weights of the linear layers."""
+    """Settle how the norms compute and, where asked for and possible, pack the weights of the linear layers."""
     pack = packs_linears(config)
+    kernels = kernels_for(config.kernels, config.dtype, config.device)
     for module in root.modules():
         if isinstance(module, ServingNorm):
-            module.prepare_for_serving()
+            module.prepare_for_serving(kernels)
         if pack and isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
-            module.pack()
+            module.pack(kernels, batch_invariant=config.batch_invariant)
+        if isinstance(module, ServingRowParallelLinear):
+            module.sums_in_order = config.batch_invariant and config.device.type == "cpu"

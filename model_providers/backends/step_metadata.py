@@ -1,45 +1,20 @@
 """What attention must know about one step's packed batch.
 
-The engine fills it once per step (`server.engine.input_builder`); every layer reads it. A step packs T tokens of many
-sequences into one row of tokens: first the sequences that contribute one token (decode), then those that contribute
-more (prefill, whole or a chunk). A *slot* is one token's place in the KV cache: block number x block size + offset.
+The engine fills it once per step (`server.engine.input_builder`); every layer reads it. A step packs T tokens of S
+sequences into one row of tokens, sequence after sequence: first those that contribute one token (decode), then those
+that contribute more (prefill, whole or a chunk). A *slot* is one token's place in the KV cache: block number x block
+size + offset.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
-
-
-@dataclass(frozen=True)
-class DecodeGroup:
-    """Decode rows of similar KV length, attended together.
-
-    rows: their place in the packed tokens. blocks: (rows, width) int64, each row's block table, padded with block 0.
-    padding: (rows, 1, 1, width * block_size), True where a place does not count.
-    """
-
-    rows: slice
-    blocks: Tensor
-    padding: Tensor
-
-
-@dataclass(frozen=True)
-class PrefillChunk:
-    """Consecutive tokens of one sequence that attend to everything before them and, causally, to themselves.
-
-    rows: their place in the packed tokens. kv_length: tokens of the sequence including these. blocks: (1, width) int64,
-    None when the chunk is the whole sequence so far (then keys and values need not be read back from the cache).
-    """
-
-    rows: slice
-    kv_length: int
-    blocks: Tensor | None
-
-    @property
-    def query_length(self) -> int:
-        return int(self.rows.stop - self.rows.start)
 
 
 @dataclass(frozen=True)
@@ -52,14 +27,50 @@ class ImageRows:
 
 @dataclass(frozen=True)
 class StepMetadata:
-    """One step. positions, slot_mapping: (T,) int64. num_decode_rows: how many leading rows are decode.
+    """One step. Tensors are on the model's device, arrays with the host, where steps are planned.
 
-    images: None when no row is part of an image. Token ids of image rows are ignored (but are valid ids).
+    positions, slot_mapping: (T,) int64, per token. query_starts: (S + 1,) int32, where each sequence's tokens begin.
+    kv_lengths: (S,) int32, tokens of each sequence including these. block_tables: (S, width) int32, 0 beyond a
+    sequence's own blocks. images: None when no row is part of an image; token ids of image rows are ignored (but are
+    valid ids).
     """
 
     positions: Tensor
     slot_mapping: Tensor
-    num_decode_rows: int
-    decode_groups: list[DecodeGroup]
-    prefill_chunks: list[PrefillChunk]
+    query_starts: NDArray[np.int32]
+    kv_lengths: NDArray[np.int32]
+    block_tables: NDArray[np.int32]
     images: ImageRows | None = None
+
+    @classmethod
+    def build(
+        cls,
+        num_new: NDArray[np.integer],
+        num_computed: NDArray[np.integer],
+        block_tables: NDArray[np.int32],
+        *,
+        block_size: int,
+        device: torch.device,
+    ) -> Self:
+        """num_new, num_computed: (S,) tokens of each sequence in this step, and before it. No loop over tokens."""
+        starts = np.concatenate(([0], np.cumsum(num_new, dtype=np.int64)))
+        sequence_of_token = np.repeat(np.arange(len(num_new)), num_new)
+        computed = num_computed.astype(np.int64)
+        positions = computed[sequence_of_token] + np.arange(starts[-1]) - starts[sequence_of_token]
+        blocks = block_tables[sequence_of_token, positions // block_size].astype(np.int64)
+        return cls(
+            positions=torch.from_numpy(positions).to(device, non_blocking=True),
+            slot_mapping=torch.from_numpy(blocks * block_size + positions % block_size).to(device, non_blocking=True),
+            query_starts=starts.astype(np.int32),
+            kv_lengths=(num_computed + num_new).astype(np.int32),
+            block_tables=np.ascontiguousarray(block_tables, dtype=np.int32),
+        )
+
+    @classmethod
+    def of_prompt(cls, length: int, *, block_size: int, device: torch.device) -> Self:
+        """One whole prompt in blocks 0, 1, 2 and so on."""
+        table = np.arange(-(-length // block_size), dtype=np.int32)[None]
+        return cls.build(np.array([length]), np.array([0]), table, block_size=block_size, device=device)
+
+    def with_images(self, images: ImageRows | None) -> Self:
+        return replace(self, images=images)

@@ -8,22 +8,30 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
 from image_preprocessing.errors import PlaceholderError
 from image_preprocessing.placeholders import place_images, split_at_marks
+from server.api.checkpoint_digest import CheckpointDigest
+from server.api.metrics import ServerMetrics
 from server.config import ResolvedDocument, ServerConfig
 from server.errors import RequestError
+from server.frontend.chat_options import NEW_ANSWER, ChatOptions
 from server.frontend.detokenizer import DetokenizerFactory
 from server.frontend.engine_client import EngineClient
 from server.frontend.field_checks import check_count
 from server.frontend.generation import Generation
+from server.frontend.image_data import ImageSource
 from server.frontend.image_prompt import ImagePrompt, ImagePromptEncoder
 from server.frontend.image_store import ImageStore, StoredImage
+from server.frontend.reasoning_parser import ReasoningTags
 from server.frontend.request_builder import PromptRequest, RequestBuilder
 from server.frontend.tokenizer import PromptTokenizer
+
+if TYPE_CHECKING:  # its HTTP client is imported only where images are fetched
+    from server.frontend.remote_images import RemoteImages
 
 _INLINE_CHARACTERS = 20_000
 """Longer texts are tokenised in a thread, so that nobody else's tokens wait for them."""
@@ -31,8 +39,8 @@ _INLINE_CHARACTERS = 20_000
 
 @dataclass
 class ServerContext:
-    """One model being served. images: None for a model that takes text only. generations: running requests that can be
-    aborted by their `rid`.
+    """One model being served. images: None for a model that takes text only. remote_images: None where no image is
+    fetched. generations: running requests that can be aborted by their `rid`.
     """
 
     document: ResolvedDocument
@@ -40,6 +48,7 @@ class ServerContext:
     tokenizer: PromptTokenizer
     client: EngineClient
     images: ImageStore | None = None
+    remote_images: RemoteImages | None = None
     start_time: float = field(default_factory=time.time)
     generations: dict[str, tuple[Generation, int]] = field(default_factory=dict)
 
@@ -51,22 +60,28 @@ class ServerContext:
         self._image_prompts = ImagePromptEncoder(
             self.tokenizer, values.get("image_tag_type") or "", values.get("vocab_size") or 1
         )
+        self.weight_version = Path(self.document.checkpoint.path).name
+        self.reasoning_tags = ReasoningTags.from_text(self.config.reasoning_tags)
         self.max_body_bytes = int(self.config.max_body_mb * 2**20)
+        self.checkpoint_digest = CheckpointDigest(Path(self.document.checkpoint.path))
+        self.metrics = ServerMetrics(self.model_name)
+        self.metrics.watch(lambda: self.client.stats, lambda: self.client.num_restarts)
+        self.client.observer = self.metrics
 
-    async def encode(self, text: str) -> list[int]:
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of plain text."""
         if len(text) <= _INLINE_CHARACTERS:
-            return self.tokenizer.encode(text)
-        return await asyncio.to_thread(self.tokenizer.encode, text)
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        return await asyncio.to_thread(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
 
-    async def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+    async def encode_chat(self, messages: Sequence[dict[str, Any]], options: ChatOptions = NEW_ANSWER) -> list[int]:
         """Token ids of a conversation."""
         if sum(len(message["content"]) for message in messages) <= _INLINE_CHARACTERS:
-            return self.tokenizer.encode_chat(messages)
-        return await asyncio.to_thread(self.tokenizer.encode_chat, messages)
+            return self.tokenizer.encode_chat(messages, options)
+        return await asyncio.to_thread(self.tokenizer.encode_chat, messages, options)
 
     async def encode_with_images(
-        self, text: str, sources: Sequence[bytes], held: ExitStack, field_name: str
+        self, text: str, sources: Sequence[ImageSource], held: ExitStack, field_name: str
     ) -> ImagePrompt:
         """A `/generate` text with its images, which are held until `held` is closed. Raises RequestError."""
         images = await self._hold(sources, held, field_name)
@@ -77,23 +92,40 @@ class ServerContext:
         return self._image_prompts.plain(segments, images)
 
     async def encode_chat_with_images(
-        self, messages: Sequence[dict[str, Any]], marks: Sequence[str], sources: Sequence[bytes], held: ExitStack
+        self,
+        messages: Sequence[dict[str, Any]],
+        options: ChatOptions,
+        marks: Sequence[str],
+        sources: Sequence[ImageSource],
+        held: ExitStack,
     ) -> ImagePrompt:
         """A conversation in which marks[i] stands for image i. Raises RequestError."""
         images = await self._hold(sources, held, "messages")
         try:
-            segments = split_at_marks(self.tokenizer.render_chat(messages), marks)
+            segments = split_at_marks(self.tokenizer.render_chat(messages, options), marks)
         except PlaceholderError as error:
             raise RequestError(f"messages: {error}", field="messages") from error
         return self._image_prompts.chat(segments, images)
 
-    async def _hold(self, sources: Sequence[bytes], held: ExitStack, field_name: str) -> list[StoredImage]:
+    async def _hold(self, sources: Sequence[ImageSource], held: ExitStack, field_name: str) -> list[StoredImage]:
         self.check_takes_images(field_name)
         assert self.images is not None
         check_count(field_name, len(sources), self.config.max_images, "images (--max-images)")
-        images = await self.images.hold(sources, field_name)
+        encoded = await asyncio.gather(*(self._encoded_image(source, field_name) for source in sources))
+        images = await self.images.hold(encoded, field_name)
         held.callback(self.images.release, images)
         return images
+
+    async def _encoded_image(self, source: ImageSource, field_name: str) -> bytes:
+        if isinstance(source, bytes):
+            return source
+        if self.remote_images is None:
+            raise RequestError(
+                f"{field_name} has an address; this server fetches nothing, send the image itself as a data URL, or "
+                "start the server with --allow-remote-images",
+                field=field_name,
+            )
+        return await self.remote_images.fetch(source.address, field_name)
 
     def check_takes_images(self, field_name: str) -> None:
         """Raises RequestError where the model takes text only."""
@@ -138,6 +170,7 @@ class ServerContext:
             on_close=kept.close,
         )
         generation.start()
+        kept.callback(self.metrics.take_ended, generation.samples)
         if held is not None:
             kept.push(held.pop_all())
         for index, rid in enumerate(rids):

@@ -23,6 +23,7 @@ from server.frontend.generation import RequestTimeoutError
 logger = logging.getLogger(__name__)
 
 _RETRY_UNAVAILABLE_SECONDS = 5
+_OPENAI_PATHS = ("/v1/", "/completions", "/chat/completions")
 
 
 class ErrorReply(NamedTuple):
@@ -48,7 +49,8 @@ def error_reply(error: Exception) -> ErrorReply:
         case OverloadedError():
             return ErrorReply(429, "overloaded", error.message, retry_after_seconds=error.retry_after_seconds)
         case RequestError():
-            return ErrorReply(error.status, _request_error_kind(error.status), error.message, error.field)
+            kind = error.code or _request_error_kind(error.status)
+            return ErrorReply(error.status, kind, error.message, error.field)
         case EngineUnavailableError():
             return ErrorReply(503, "unavailable", str(error), retry_after_seconds=_RETRY_UNAVAILABLE_SECONDS)
         case RequestTimeoutError():
@@ -68,19 +70,36 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    path = request.url.path
+    if error_reply(error).kind == "internal":
+        logger.error("%s %s failed", request.method, path, exc_info=error)
+    return error_response(error, path.removeprefix(request.scope.get("root_path", "")))
+
+
+def error_response(error: Exception, path: str) -> Response:
+    """The whole reply. path: the route's, which decides on the shape."""
     reply = error_reply(error)
-    if reply.kind == "internal":
-        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
     headers = dict(getattr(error, "headers", None) or {})
     if reply.retry_after_seconds is not None:
         headers["retry-after"] = str(reply.retry_after_seconds)
     if reply.status in (408, 413):
         headers["connection"] = "close"  # the rest of the body was not read
-    body = reply.as_json(openai=request.url.path.startswith("/v1/"))
+    if reply.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    body = reply.as_json(openai=path.startswith(_OPENAI_PATHS))
     return Response(msgspec.json.encode(body), reply.status, headers, media_type="application/json")
 
 
+_KINDS = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "timeout",
+    409: "conflict",
+    413: "too_large",
+}
+
+
 def _request_error_kind(status: int) -> str:
-    return {404: "not_found", 405: "method_not_allowed", 408: "timeout", 413: "too_large"}.get(
-        status, "invalid_request"
-    )
+    return _KINDS.get(status, "invalid_request")

@@ -11,6 +11,9 @@ from pydantic import Discriminator, Tag
 
 TokenIds = list[int]
 
+TAGS = frozenset({"<one>", "<list>", "<nested>", "<text>", "<texts>"})
+"""Names of the members, which pydantic puts into the path of an error."""
+
 
 def _one_or_list(value: Any) -> str:
     return "<list>" if isinstance(value, list) else "<one>"

@@ -3,37 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from server.api.json_unions import Prompt, TextOrList, TokenIds
 from server.api.protocol import RequestBody
+from server.api.response_format import FormatFields
+from server.api.tool_fields import MessageToolCall, Tool, ToolChoice
 from server.errors import RequestError
 
 # Fields of OpenAI's and other servers' requests that this server cannot honour. A value that asks for nothing (null,
 # false, an empty list or object) is let through, because clients send such defaults unasked.
-UNSUPPORTED_COMPLETION_FIELDS = frozenset({"best_of", "suffix", "prompt_embeds", "response_format"})
-UNSUPPORTED_CHAT_FIELDS = frozenset(
+_UNSUPPORTED_FIELDS = frozenset(
     {
-        "add_generation_prompt",
+        "allowed_token_ids",
+        "bad_words",
+        "best_of",
+        "custom_logit_processor",
+        "guided_decoding_backend",
+        "guided_whitespace_pattern",
+        "kv_transfer_params",
+        "length_penalty",
+        "logits_processors",
+        "lora_path",
+        "multi_modal_data",
+        "return_hidden_states",
+        "skip_prompt_log_probs",
+        "spaces_between_special_tokens",
+        "truncate_prompt_tokens",
+        "typical_p",
+        "use_beam_search",
+    }
+)
+UNSUPPORTED_COMPLETION_FIELDS = _UNSUPPORTED_FIELDS | {"suffix", "prompt_embeds"}
+UNSUPPORTED_CHAT_FIELDS = _UNSUPPORTED_FIELDS | frozenset(
+    {
         "audio",
         "chat_template",
-        "chat_template_kwargs",
-        "continue_final_message",
         "documents",
         "function_call",
         "functions",
-        "guided_json",
-        "guided_regex",
         "modalities",
-        "parallel_tool_calls",
         "prediction",
         "reasoning_effort",
-        "response_format",
-        "tool_choice",
-        "tools",
         "web_search_options",
     }
 )
+# Values of unsupported fields that change nothing. Log-probabilities of a prompt come by prompt_logprobs, or by echo.
+NEUTRAL_VALUES = {
+    "best_of": 1,
+    "length_penalty": 1,
+    "skip_prompt_log_probs": True,
+    "spaces_between_special_tokens": True,
+    "typical_p": 1,
+}
 # Fields that ask for bookkeeping on the provider's side and change nothing about the answer.
 BOOKKEEPING_FIELDS = frozenset({"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "service_tier"})
 
@@ -45,7 +69,7 @@ class StreamOptions(RequestBody):
     include_obfuscation: Literal[False] | None = None
 
 
-class OpenAISampling(RequestBody):
+class OpenAISampling(FormatFields):
     """What both endpoints share."""
 
     model: str | None = None
@@ -70,6 +94,12 @@ class OpenAISampling(RequestBody):
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     priority: int | None = None
+    prompt_logprobs: int | None = None
+    return_token_ids: bool | None = None
+    # Beyond OpenAI, under the names that Megatron's clients send.
+    add_BOS: bool | None = None
+    return_tokenized_data: bool | None = None
+    streaming_interval: Annotated[int, Field(ge=1)] | None = None
 
 
 class CompletionBody(OpenAISampling):
@@ -78,6 +108,7 @@ class CompletionBody(OpenAISampling):
     prompt: Prompt | None = None
     echo: bool | None = None
     logprobs: int | None = None
+    add_special_tokens: bool | None = None
 
 
 class ImageUrl(RequestBody):
@@ -104,6 +135,12 @@ class ChatMessage(RequestBody):
     role: str
     content: TextOrList[ContentPart] | None = None
     name: str | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    # What an answer was made of, so that it is not tokenised anew (see `retokenization`).
+    prompt_token_ids: TokenIds | None = None
+    generation_token_ids: TokenIds | None = None
 
     def parts(self) -> list[ContentPart]:
         """The content as parts, whichever way it was written."""
@@ -124,7 +161,9 @@ class ChatMessage(RequestBody):
     def for_template(self, marks: Iterator[str]) -> dict[str, Any]:
         """As chat templates expect it: content is one string, in which a mark stands for each image."""
         text = "".join(next(marks) if part.is_image() else part.text or "" for part in self.parts())
-        return {"role": self.role, "content": text} | ({"name": self.name} if self.name else {})
+        given = {"name": self.name, "tool_call_id": self.tool_call_id, "reasoning_content": self.reasoning_content}
+        calls = {"tool_calls": [call.for_template() for call in self.tool_calls]} if self.tool_calls else {}
+        return {"role": self.role, "content": text} | {name: value for name, value in given.items() if value} | calls
 
 
 class ChatBody(OpenAISampling):
@@ -134,3 +173,12 @@ class ChatBody(OpenAISampling):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    prevent_retokenization: bool | None = None
+    return_raw_text: bool | None = None
+    tools: list[Tool] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    include_reasoning: bool | None = None

@@ -1,13 +1,14 @@
-"""What /v1/completions and /v1/chat/completions do alike with a body, before their prompts differ."""
+"""What /v1/completions and /v1/chat/completions do alike with sampling parameters, token counts and ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from server.api.openai_protocol import OpenAISampling
 from server.errors import RequestError
 from server.frontend.sample import Sample
+from server.request import Grammar
 
 _ENGINE_NAMES = {
     "max_tokens": "max_new_tokens",
@@ -37,26 +38,35 @@ _SAMPLING_FIELDS = (
 )
 
 
-def sampling_of(body: OpenAISampling) -> tuple[Mapping[str, Any], Callable[[str], str]]:
+def sampling_of(body: OpenAISampling, grammar: Grammar | None) -> tuple[Mapping[str, Any], Callable[[str], str]]:
     """The given parameters under the engine's names, and the name under which the client gave each."""
     given = body.model_dump(exclude_none=True, include=set(_SAMPLING_FIELDS))
     values = {_ENGINE_NAMES.get(name, name): value for name, value in given.items()}
+    values |= {"grammar": grammar} if grammar else {}
     client_names = {_ENGINE_NAMES[name]: name for name in given if name in _ENGINE_NAMES}
     return values, lambda name: client_names.get(name, name)
 
 
-def check_model(body: OpenAISampling, served: str) -> None:
-    """Raises RequestError (404) when the client asks for another model than the one that would answer."""
-    if body.model is not None and body.model != served:
-        raise RequestError(
-            f"model {body.model!r} does not exist here; this server has {served!r}", field="model", status=404
-        )
+class PromptLogprobFields(TypedDict):
+    """Of a `PromptRequest`."""
+
+    prompt_logprobs_start: int | None
+    prompt_logprobs: int | None
 
 
-def check_stream_options(body: OpenAISampling) -> None:
-    """Raises RequestError for stream_options without stream."""
-    if body.stream_options is not None and not body.stream:
-        raise RequestError("stream_options needs stream to be true", field="stream_options")
+def prompt_logprob_fields(body: OpenAISampling, logprobs: int | None, *, echo: bool) -> PromptLogprobFields:
+    """What to ask of the engine for prompt_logprobs, for an echo of a prompt with logprobs, or for both.
+
+    Raises RequestError for prompt_logprobs in a stream, whose events have no place for them.
+    """
+    counts = [logprobs] if echo and logprobs is not None else []
+    if body.prompt_logprobs is not None:
+        if body.stream:
+            raise RequestError("prompt_logprobs together with stream is not supported", field="prompt_logprobs")
+        counts.append(body.prompt_logprobs)
+    if not counts:
+        return {"prompt_logprobs_start": None, "prompt_logprobs": None}
+    return {"prompt_logprobs_start": 0, "prompt_logprobs": max(counts)}
 
 
 def wants_usage_event(body: OpenAISampling) -> bool:

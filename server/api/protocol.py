@@ -5,7 +5,7 @@ Types only; ranges are the frontend's. A field that is null counts as not given.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,7 +19,10 @@ class RequestBody(BaseModel):
 
 
 class SamplingBody(RequestBody):
-    """`sampling_params` of /generate. max_tokens is another name for max_new_tokens."""
+    """`sampling_params` of /generate. max_tokens is another name for max_new_tokens.
+
+    json_schema, regex, grammar: what the text must match; a schema as an object or as text, a grammar as Lark or GBNF.
+    """
 
     max_new_tokens: int | None = None
     max_tokens: int | None = None
@@ -39,6 +42,9 @@ class SamplingBody(RequestBody):
     logit_bias: dict[str, float] | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+    json_schema: Any = None
+    regex: str | None = None
+    grammar: str | None = None
 
 
 class GenerateBody(RequestBody):
@@ -55,6 +61,7 @@ class GenerateBody(RequestBody):
     rid: TextOrList[str] | None = None
     priority: int | None = None
     stream: bool | None = None
+    stream_mode: Literal["cumulative", "delta"] | None = None
 
 
 class AbortBody(RequestBody):

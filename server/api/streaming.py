@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -25,8 +25,21 @@ _CLIENT_CLOSED_REQUEST = 499  # nginx's number; nobody reads it, the access log 
 _encoder = msgspec.json.Encoder()
 
 
+class Framing(NamedTuple):
+    """How events lie on the wire: each between `before` and `after`, and `end` behind the last one."""
+
+    media_type: str
+    before: bytes
+    after: bytes
+    end: bytes = b""
+
+
+SERVER_SENT_EVENTS = Framing("text/event-stream", b"data: ", b"\n\n", b"data: [DONE]\n\n")
+JSON_LINES = Framing("application/x-ndjson", b"", b"\n")
+
+
 class EventEncoder(Protocol):
-    """A dialect's events, as JSON values."""
+    """A dialect's events, as JSON values. is_openai: whose shape an error in the middle of the stream has."""
 
     is_openai: bool
 
@@ -37,7 +50,14 @@ class EventEncoder(Protocol):
         """For samples with something new."""
 
     def last(self) -> Iterable[Any]:
-        """After the last token, before [DONE]."""
+        """After the last token."""
+
+
+class Replies(EventEncoder, Protocol):
+    """A dialect's replies, whole or as events."""
+
+    def body(self, samples: Sequence[Sample]) -> Any:
+        """The whole reply of a request without `stream`."""
 
 
 class JsonReply(Response):
@@ -47,6 +67,35 @@ class JsonReply(Response):
 
     def render(self, content: Any) -> bytes:
         return _encoder.encode(content)
+
+
+async def respond(
+    request: Request,
+    generation: Generation,
+    replies: Replies,
+    *,
+    stream: bool,
+    headers: Mapping[str, str] | None = None,
+    framing: Framing = SERVER_SENT_EVENTS,
+) -> Response:
+    """What a generating route does last: answer a started generation, whole or as a stream."""
+    if stream:
+        return EventStream(generation, replies, headers=headers, framing=framing)
+    return await respond_whole(request, generation, replies.body, headers=headers)
+
+
+async def respond_whole(
+    request: Request,
+    generation: Generation,
+    body: Callable[[list[Sample]], Any],
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Answer a started generation once it is done, by what `body` makes of its samples."""
+    samples = await finished(request, generation)
+    if samples is None:
+        return Response(status_code=_CLIENT_CLOSED_REQUEST)
+    return JsonReply(body(samples), headers=headers)
 
 
 async def finished(request: Request, generation: Generation) -> list[Sample] | None:
@@ -60,24 +109,28 @@ async def finished(request: Request, generation: Generation) -> list[Sample] | N
         generation.close()
 
 
-def gone() -> Response:
-    """The reply to a client that is not there any more."""
-    return Response(status_code=_CLIENT_CLOSED_REQUEST)
-
-
 class EventStream(Response):
-    """Server-sent events for a started generation, `data: [DONE]` last.
+    """The events of a started generation, as they come.
 
-    An error after the start is an event too, because the status has been sent by then.
+    An error after the start is an event too, because the status has been sent by then; a refusal comes before it.
     """
 
-    media_type = "text/event-stream"
-
-    def __init__(self, generation: Generation, encoder: EventEncoder) -> None:
-        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+    def __init__(
+        self,
+        generation: Generation,
+        encoder: EventEncoder,
+        *,
+        headers: Mapping[str, str] | None = None,
+        framing: Framing = SERVER_SENT_EVENTS,
+    ) -> None:
+        super().__init__(
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})},
+            media_type=framing.media_type,
+        )
         del self.headers["content-length"]
         self._generation = generation
         self._events = encoder
+        self._framing = framing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pump = asyncio.ensure_future(self._pump(send))
@@ -90,6 +143,7 @@ class EventStream(Response):
             self._generation.close()
 
     async def _pump(self, send: Send) -> None:
+        await self._generation.accepted()
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             await self._send(send, self._events.first())
@@ -98,10 +152,11 @@ class EventStream(Response):
             await self._send(send, self._events.last())
         except MegaserveError as error:
             await self._send(send, [error_reply(error).as_json(openai=self._events.is_openai)])
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
+        await send({"type": "http.response.body", "body": self._framing.end, "more_body": False})
 
     async def _send(self, send: Send, events: Iterable[Any]) -> None:
-        body = b"".join(b"data: " + _encoder.encode(event) + b"\n\n" for event in events)
+        framing = self._framing
+        body = b"".join(framing.before + _encoder.encode(event) + framing.after for event in events)
         if body:
             await send({"type": "http.response.body", "body": body, "more_body": True})
 

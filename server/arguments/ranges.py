@@ -57,6 +57,14 @@ RANGES: Mapping[str, _Range] = {
     "drain_timeout": _NONE_OR_MORE,
     "startup_timeout": _DURATION,
     "progress_timeout": _DURATION,
+    "max_images": _NONE_OR_MORE,
+    "max_image_mb": _Range(above=0),
+    "max_image_pixels": _Range(low=1, high=178_956_970),  # Pillow decodes no more
+    "image_store_mb": _NONE_OR_MORE,
+    "image_workers": _COUNT,
+    "max_headers": _COUNT,
+    "max_header_kb": _Range(above=0),
+    "remote_image_timeout": _DURATION,
     "max_num_tiles": _COUNT,
 }
 

@@ -41,14 +41,15 @@ def run(argv: Sequence[str], *, out: Path | None, stdout: TextIO) -> int:
         return 0
     typed = parser.parse(argv)
     document, tokenizer_problem = _read_and_resolve(typed, parser.defaults)
+    shown = document.without_secrets()
     if wants.print_resolved_args == "json":
-        print(document.to_json().decode(), file=stdout)
+        print(shown.to_json().decode(), file=stdout)
     else:
-        print_tables(document, stdout if wants.print_resolved_args else sys.stderr)
+        print_tables(shown, stdout if wants.print_resolved_args else sys.stderr)
     if wants.print_resolved_args == "table":
-        print_conflicts(document, stdout)
+        print_conflicts(shown, stdout)
     if not wants.print_resolved_args:
-        print(*provenance_lines(document), sep="\n", file=sys.stderr)
+        print(*provenance_lines(shown), sep="\n", file=sys.stderr)
     if out is not None:
         _write_atomically(out, document.to_json())
     if document.conflicts:

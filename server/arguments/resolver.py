@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from model_providers.errors import ModelProviderError
+from model_providers.megatron_import import import_megatron
 from server.errors import ConfigurationError
 
 EXIT_ERROR = 2
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     with library_output_to_stderr() as stdout:
         with quiet_imports():
+            import_megatron()
             from server.arguments.resolve_command import run
         try:
             return run(serve, out=Path(own[1]) if own else None, stdout=stdout)

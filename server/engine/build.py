@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +16,17 @@ import torch
 import torch.distributed as dist
 
 from model_providers import get_model
-from model_providers.backends.attention import TorchAttention
+from model_providers.backends.attention import attention_for
 from model_providers.backends.kv_cache import KVCache
 from model_providers.config import ModelConfig
 from model_providers.gpt import ServingGPTModel
+from model_providers.kernels.library import kernels_for
 from model_providers.parallel import initialize_tensor_parallel
 from server.config import EngineConfig, ResolvedDocument
 from server.engine.block_pool import BlockPool
 from server.engine.engine import Engine
+from server.engine.grammar_admission import GrammarAdmission
+from server.engine.grammar_compiler import GrammarCompiler
 from server.engine.image_cache import ImageCache
 from server.engine.image_runner import ImageRunner, SeesImages
 from server.engine.model_runner import ModelRunner
@@ -59,14 +63,15 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     is_vlm = document.kind == "vlm"
     model = get_model(is_vlm, model_config)
     _return_freed_memory()
-    cache = _allocate_cache(model, model_config, engine_config)
+    attention = attention_for(model_config)
+    cache = _allocate_cache(model, model_config, engine_config, transposed_keys=attention.transposed_keys)
     limits = _limits(model_config, engine_config, cache.num_blocks)
     world_size = dist.get_world_size()
     plan_group = dist.group.WORLD if world_size > 1 else None
     runner = ModelRunner(
         model,
         cache,
-        TorchAttention(),
+        attention,
         vocab_size=model_config.vocab_size,
         device=model_config.device,
         rank=dist.get_rank(),
@@ -87,7 +92,13 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     )
     return BuiltRank(
         runner=runner,
-        engine=Engine(runner, scheduler),
+        engine=Engine(
+            runner,
+            scheduler,
+            GrammarAdmission(_grammar_compiler(document, model_config)),
+            # Logits are float32, whatever the model's dtype.
+            kernels_for(model_config.kernels, torch.float32, model_config.device),
+        ),
         limits=limits,
         weights_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
         kv_cache_bytes=cache.num_blocks * _bytes_per_block(model, model_config, engine_config),
@@ -95,12 +106,20 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     )
 
 
+def _grammar_compiler(document: ResolvedDocument, model_config: ModelConfig) -> GrammarCompiler | None:
+    if dist.get_rank() != 0:
+        return None
+    return GrammarCompiler(Path(document.values["tokenizer_model"]), model_config.vocab_size)
+
+
 def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> ModelConfig:
     """The provider's view of the document, on this rank's device."""
     values = document.values
     device = torch.device(engine_config.device)
     if device.type == "cuda":
-        device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
+        # torchrun's number of this rank on its machine: beside this group others may run there (offline evaluation).
+        local_rank = int(os.environ.get("LOCAL_RANK", dist.get_rank()))
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     return ModelConfig(
         values=values,
@@ -112,6 +131,8 @@ def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> 
         vocab_size=_samplable(values),
         max_model_len=_required(engine_config.max_model_len),
         packed_linears=engine_config.linear_backend == "packed",
+        kernels=engine_config.kernels,
+        batch_invariant=engine_config.batch_invariant,
     )
 
 
@@ -157,7 +178,9 @@ def _bytes_per_block(model: ServingGPTModel, model_config: ModelConfig, engine_c
     )
 
 
-def _allocate_cache(model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig) -> KVCache:
+def _allocate_cache(
+    model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig, *, transposed_keys: bool
+) -> KVCache:
     per_block = _bytes_per_block(model, model_config, engine_config)
     budget = _cache_budget(model_config.device, engine_config)
     # More than every running request at full length could use would only be reserved in vain.
@@ -178,6 +201,7 @@ def _allocate_cache(model: ServingGPTModel, model_config: ModelConfig, engine_co
         head_dim=model.config.kv_channels,
         dtype=model_config.dtype,
         device=model_config.device,
+        transposed_keys=transposed_keys,
     )
 
 

@@ -3,77 +3,121 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from model_providers.kernels.library import Kernels
+from server.engine.grammar_admission import GrammarAdmission, invalid_grammar
+from server.engine.grammar_checker import GrammarError
 from server.engine.image_cache import ImageWork
 from server.engine.model_runner import ModelRunner
-from server.engine.prompt_image import open_image
+from server.engine.prompt_image import ImageFiles
 from server.engine.sampler import Sampler, token_logprobs
 from server.engine.scheduler import ScheduledSequence, Scheduler
 from server.engine.sequence import SampledToken, Sequence, failed_output
 from server.engine.step_plan import StepKind, StepPlan, build_plan, order_for_execution
-from server.ipc import EngineStats
+from server.ipc import EngineStats, StepRecord
 from server.request import EngineRequest, RequestOutput, RequestTimings
+
+_GRAMMAR_WAIT_SECONDS = 0.01  # new messages are looked for as often
+_MOST_RECORDS = 1024  # of steps that nobody has asked about yet
 
 
 class Engine:
     """Owns the requests. Not thread-safe; a step runs to its end before anything else happens."""
 
-    def __init__(self, runner: ModelRunner, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        grammars: GrammarAdmission,
+        kernels: Kernels | None = None,
+    ) -> None:
         self._runner = runner
         self._scheduler = scheduler
-        self._sampler = Sampler()
+        self._grammars = grammars
+        self._kernels = kernels
+        self._sampler = Sampler(kernels)
+        self._image_files = ImageFiles()
         self._num_steps = 0
         self._last_step_seconds = 0.0
+        self._records: deque[StepRecord] = deque(maxlen=_MOST_RECORDS)
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work
+        return self._scheduler.has_work or len(self._grammars) > 0
 
     def add(self, requests: Iterable[EngineRequest]) -> list[RequestOutput]:
         """Queue requests; those that can never run are answered at once."""
         refused = []
         for request in requests:
             try:
-                images = tuple(open_image(image) for image in request.images)
+                images = tuple(self._image_files.open(image) for image in request.images)
             except (OSError, ValueError) as error:
                 refused.append(failed_output(request.request_id, f"an image's pixels cannot be read: {error}"))
                 continue
             sequence = Sequence(request, self._scheduler.limits.block_size, images)
             reason = self._scheduler.refusal(sequence)
-            if reason is None:
-                self._scheduler.add(sequence)
-            else:
+            if reason is not None:
                 refused.append(failed_output(request.request_id, reason))
+            elif request.params.grammar is not None:
+                self._grammars.add(sequence)
+            else:
+                self._scheduler.add(sequence)
         return refused
 
     def abort(self, request_ids: Items[str]) -> None:
         """Forget requests and free their blocks at once; unknown ids are ignored."""
         self._scheduler.abort(request_ids)
+        self._grammars.abort(request_ids)
         for request_id in request_ids:
             self._sampler.forget(request_id)
 
     def flush_prefix_cache(self) -> None:
         self._scheduler.pool.forget_all()
+        if self._scheduler.images is not None:
+            self._scheduler.images.forget_all()
 
     def step(self) -> list[RequestOutput]:
         """One forward pass over everything that is scheduled, and what it did to each request."""
+        refused = self._admit_compiled()
+        if not self._scheduler.has_work:
+            self.signal(StepKind.IDLE)
+            return refused
         started = time.monotonic()
         scheduled = order_for_execution(self._scheduler.schedule())
         images = self._scheduler.images
         work = ImageWork() if images is None else images.end_step()
         plan = self._runner.broadcast_plan(build_plan(scheduled, work, None if images is None else images.slot_of))
+        encoder_seconds = self._runner.encoder_seconds
         sampled = self._sample(scheduled, plan, [image.pixels for _, image in work.encoded])
+        _share_encoder_seconds(scheduled, work, self._runner.encoder_seconds - encoder_seconds)
         outputs = self._update(scheduled, sampled, started)
-        self._num_steps += 1
-        self._last_step_seconds = time.monotonic() - started
-        return outputs
+        if scheduled:
+            self._record(scheduled, time.monotonic() - started)
+        return refused + outputs
+
+    @property
+    def num_held_blocks(self) -> int:
+        """KV blocks that sequences hold: none while there is no work."""
+        return self._scheduler.pool.num_blocks - self._scheduler.pool.num_free
+
+    def take_records(self) -> list[StepRecord]:
+        """The steps since the last call."""
+        records = list(self._records)
+        self._records.clear()
+        return records
+
+    def close(self) -> None:
+        """No more requests will come."""
+        self._grammars.close()
 
     def signal(self, kind: StepKind) -> None:
         """Tell the other ranks that there is nothing to do, or that it is over."""
@@ -101,6 +145,16 @@ class Engine:
             total_encoder_seconds=self._runner.encoder_seconds,
         )
 
+    def _admit_compiled(self) -> list[RequestOutput]:
+        """Queue the sequences whose grammar is ready, waiting a little when there is nothing else to do."""
+        if not self._grammars:
+            return []
+        idle = not self._scheduler.has_work
+        admission = self._grammars.take(wait_seconds=_GRAMMAR_WAIT_SECONDS if idle else 0.0)
+        for sequence in admission.ready:
+            self._scheduler.add(sequence)
+        return admission.refused
+
     def _sample(
         self, scheduled: Items[ScheduledSequence], plan: StepPlan, pixels: Items[NDArray[np.float32]]
     ) -> dict[str, SampledToken]:
@@ -125,15 +179,16 @@ class Engine:
                 sampled |= {s.request_id: token for s, token in zip(sequences, chosen, strict=True)}
         return sampled
 
-    @staticmethod
     @torch.inference_mode()
-    def _record_prompt_logprobs(logits: Tensor, piece: Items[tuple[Sequence, int | None]]) -> None:
+    def _record_prompt_logprobs(self, logits: Tensor, piece: Items[tuple[Sequence, int | None]]) -> None:
         wanted = [(row, s, position) for row, (s, position) in enumerate(piece) if position is not None]
         if not wanted:
             return
         tokens = [sequence.token_ids[position] for _, sequence, position in wanted]
         counts = [sequence.params.prompt_logprobs or 0 for _, sequence, _ in wanted]
-        logprobs = token_logprobs(logits[[row for row, _, _ in wanted]], tokens, counts)
+        rows = [row for row, _, _ in wanted]
+        own = logits if len(rows) == len(logits) else logits[rows]
+        logprobs = token_logprobs(own, tokens, counts, self._kernels)
         for (_, sequence, _), logprob in zip(wanted, logprobs, strict=True):
             if not sequence.prompt_logprobs and sequence.params.prompt_logprobs_start == 0:
                 sequence.prompt_logprobs.append(None)
@@ -168,7 +223,11 @@ class Engine:
             # A prompt of one token predicts nothing of itself; its only entry is the one without a value.
             starts_at_zero = sequence.params.prompt_logprobs_start == 0
             prompt_logprobs = sequence.prompt_logprobs or ([None] if starts_at_zero else [])
-        sequence.token_ids.append(token.token_id)
+        try:
+            sequence.append(token.token_id)
+        except GrammarError as error:
+            self._finish(sequence)
+            return invalid_grammar(sequence, error)
         self._scheduler.counters.generated_tokens += 1
         reason, stop_token_id = sequence.stop_reason(self._scheduler.limits.max_model_len) or (None, None)
         if reason is not None:
@@ -182,11 +241,31 @@ class Engine:
             finish_reason=reason,
             stop_token_id=stop_token_id,
             timings=_timings(sequence, now) if is_first or reason is not None else None,
+            image_usage=sequence.image_usage() if is_first else None,
         )
+
+    def _record(self, scheduled: Items[ScheduledSequence], seconds: float) -> None:
+        num_decoding = sum(item.num_new == 1 for item in scheduled)
+        phase: Literal["decode", "prefill", "mixed"] = "mixed"
+        if num_decoding in (0, len(scheduled)):
+            phase = "decode" if num_decoding else "prefill"
+        self._records.append(StepRecord(phase, seconds, len(scheduled), sum(item.num_new for item in scheduled)))
+        self._num_steps += 1
+        self._last_step_seconds = seconds
 
     def _finish(self, sequence: Sequence) -> None:
         self._scheduler.finish(sequence)
         self._sampler.forget(sequence.request_id)
+
+
+def _share_encoder_seconds(scheduled: Items[ScheduledSequence], work: ImageWork, seconds: float) -> None:
+    """Each request bears the encoder's time in proportion to the tokens of the images encoded for it."""
+    encoded = {image for _, image in work.encoded}
+    if not encoded:
+        return
+    for item in scheduled:
+        tokens = sum(image.num_tokens for image in item.sequence.images if image in encoded)
+        item.sequence.encoder_seconds += seconds * tokens / work.num_encoded_tokens
 
 
 def _timings(sequence: Sequence, now: float) -> RequestTimings:

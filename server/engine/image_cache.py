@@ -18,6 +18,10 @@ class ImageWork:
     evicted: list[int] = field(default_factory=list)
     encoded: list[tuple[int, PromptImage]] = field(default_factory=list)
 
+    @property
+    def num_encoded_tokens(self) -> int:
+        return sum(image.num_tokens for _, image in self.encoded)
+
 
 class ImageCache:
     """Digest -> slot, least recently used first. Pure bookkeeping, on rank 0 alone.
@@ -43,22 +47,31 @@ class ImageCache:
         """Larger images can never be held."""
         return self._capacity
 
+    def forget_all(self) -> None:
+        """Between steps: drop every image; the next step's work says so to the ranks."""
+        for digest in list(self._slots):
+            self._evict(digest)
+
     def begin_step(self) -> None:
         self._pinned.clear()
-        self._work = ImageWork()
         self._budget = self._tokens_per_step
 
     def end_step(self) -> ImageWork:
         """What the ranks have to do before the step's forward pass."""
-        return self._work
+        work, self._work = self._work, ImageWork()
+        return work
 
     def slot_of(self, digest: str) -> int:
         """The slot of an image that this step has made available."""
         return self._slots[digest][0]
 
+    def holds(self, image: PromptImage) -> bool:
+        """Whether the image's embeddings are there already."""
+        return image.digest in self._slots
+
     def make_available(self, image: PromptImage) -> bool:
         """Have the image's embeddings at hand in this step, encoding them if need be; False when that must wait."""
-        if image.digest in self._slots:
+        if self.holds(image):
             if image.digest not in self._pinned:
                 self.num_hits += 1
             self._slots[image.digest] = self._slots.pop(image.digest)  # most recently used
@@ -83,8 +96,11 @@ class ImageCache:
         for digest in evictable:
             if self._used + tokens <= self._capacity:
                 break
-            slot, size = self._slots.pop(digest)
-            self._used -= size
-            self._free_slots.append(slot)
-            self._work.evicted.append(slot)
+            self._evict(digest)
         return True
+
+    def _evict(self, digest: str) -> None:
+        slot, size = self._slots.pop(digest)
+        self._used -= size
+        self._free_slots.append(slot)
+        self._work.evicted.append(slot)

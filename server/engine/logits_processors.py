@@ -1,4 +1,4 @@
-"""What changes logits before a token is chosen: penalties, biases, and stop tokens that must not come yet.
+"""What changes logits before a token is chosen: penalties, biases, stop tokens that must not come yet, and grammars.
 
 All work on float32 rows, one per sequence, and touch only the rows that ask for it.
 Sources: repetition penalty, Keskar et al. 2019 (CTRL), section 4.1; presence and frequency penalties, OpenAI's API
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,6 +35,7 @@ def _changes(sequence: Sequence) -> bool:
         or params.frequency_penalty != 0.0
         or bool(params.logit_bias)
         or (sequence.num_output_tokens < params.min_new_tokens and bool(params.stop_token_ids))
+        or sequence.matcher is not None
     )
 
 
@@ -52,3 +54,6 @@ def _process_row(row: Tensor, sequence: Sequence) -> None:
         row[tokens] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
     if sequence.num_output_tokens < params.min_new_tokens and params.stop_token_ids:
         row[torch.tensor(params.stop_token_ids, device=row.device)] = float("-inf")
+    if sequence.matcher is not None:  # last: no bias brings a forbidden token back
+        allowed = np.unpackbits(sequence.matcher.allowed, count=len(row), bitorder="little")
+        row.masked_fill_(torch.from_numpy(allowed == 0).to(row.device), float("-inf"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,12 +16,13 @@ from model_providers.backends.kv_cache import KVCache
 from model_providers.gpt import ServingGPTModel
 from server.engine.image_runner import ImageRunner
 from server.engine.input_builder import build_input
+from server.engine.profiler import RankProfiler
 from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
 # int32 numbers that always travel; a longer plan (a large prefill) needs a second broadcast.
 _FIRST_BROADCAST = 4096
-# Rows of logits that exist at once: a long prompt's log-probabilities would otherwise take rows x vocabulary x 4 bytes.
-MOST_LOGIT_ROWS = 256
+# Logits that exist at once, 64 MiB of them: a long prompt's log-probabilities need rows times vocabulary.
+MOST_LOGITS = 2**24
 
 
 class ModelRunner:
@@ -56,7 +56,7 @@ class ModelRunner:
         self._images = images
 
     def execute(self, plan: StepPlan, pixels: Items[NDArray[np.float32]] = ()) -> Iterator[Tensor]:
-        """Run the step on this rank; yield logits of the wanted rows, at most MOST_LOGIT_ROWS at a time.
+        """Run the step on this rank; yield logits of the wanted rows, at most MOST_LOGITS at a time.
 
         pixels: of the plan's images to encode, on rank 0 alone. Each piece is (rows, vocab_size) float32 on rank 0 and
         (0, vocab_size) elsewhere. Every rank must exhaust the iterator: gathering the shards is a collective.
@@ -64,9 +64,9 @@ class ModelRunner:
         step = build_input(plan, self._cache.block_size, self._device)
         metadata = step.metadata
         if self._images is not None:
-            metadata = replace(metadata, images=self._images.execute(plan, pixels))
+            metadata = metadata.with_images(self._images.execute(plan, pixels))
         hidden = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention)
-        for rows in torch.split(step.logit_rows, MOST_LOGIT_ROWS):
+        for rows in torch.split(step.logit_rows, max(1, MOST_LOGITS // self._vocab_size)):
             yield self._gather_logits(self.model.compute_logits(hidden[rows]))
 
     def _gather_logits(self, shard: Tensor) -> Tensor:
@@ -109,12 +109,17 @@ class ModelRunner:
         dist.broadcast(torch.from_numpy(array), src=0, group=self._plan_group)
 
 
-def follow(runner: ModelRunner) -> None:
+def follow(runner: ModelRunner, profiler: RankProfiler) -> None:
     """What ranks other than 0 do: execute rank 0's plans until it says stop."""
     while True:
         plan = runner.broadcast_plan(None)
-        if plan.kind == StepKind.STOP:
-            return
-        if plan.kind == StepKind.RUN:
-            for _ in runner.execute(plan):
-                pass
+        match plan.kind:
+            case StepKind.STOP:
+                return
+            case StepKind.RUN:
+                for _ in runner.execute(plan):
+                    pass
+            case StepKind.START_PROFILE:
+                profiler.start()
+            case StepKind.STOP_PROFILE:
+                profiler.stop()

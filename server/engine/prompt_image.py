@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,13 +24,25 @@ class PromptImage:
     pixels: NDArray[np.float32]
 
 
-def open_image(image: EngineImage) -> PromptImage:
-    """Map the pixels; they stay readable when their file is removed later.
+class ImageFiles:
+    """Opens the images of requests. Those that share an image share one mapping of it, while any of them lives."""
 
-    Raises OSError when the file cannot be read, ValueError when it has not the size that its shape calls for.
-    """
-    path = Path(image.pixels_file)
-    if path.stat().st_size != 4 * math.prod(image.shape):
-        raise ValueError(f"{path.stat().st_size} bytes for float32 pixels of shape {image.shape}")
-    pixels = np.memmap(path, dtype=np.float32, mode="c", shape=image.shape)
-    return PromptImage(image.digest, image.first_token, image.num_tokens, image.imgs_sizes, pixels)
+    def __init__(self) -> None:
+        self._mapped: WeakValueDictionary[str, NDArray[np.float32]] = WeakValueDictionary()
+
+    def open(self, image: EngineImage) -> PromptImage:
+        """Map the pixels; they stay readable when their file is removed later.
+
+        Raises OSError when the file cannot be read, ValueError when it has not the size that its shape calls for.
+        """
+        pixels = self._mapped.get(image.digest)
+        if pixels is None:
+            pixels = self._mapped[image.digest] = _map(Path(image.pixels_file), image.shape)
+        return PromptImage(image.digest, image.first_token, image.num_tokens, image.imgs_sizes, pixels)
+
+
+def _map(file: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    size = file.stat().st_size
+    if size != 4 * math.prod(shape):
+        raise ValueError(f"{size} bytes for float32 pixels of shape {shape}")
+    return np.memmap(file, dtype=np.float32, mode="c", shape=shape)

@@ -17,9 +17,11 @@ from server.config import ResolvedDocument
 from server.engine.build import BuiltRank, build_rank
 from server.engine.leader import Leader
 from server.engine.model_runner import follow
+from server.engine.profiler import RankProfiler
 from server.engine.warmup import warm_up
 from server.errors import ConfigurationError
 from server.ipc import EngineFailed, EngineReady, address, configure, encode
+from server.log_format import configure_logging
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +33,20 @@ def run_rank(document_path: Path | None, socket_path: Path | None) -> int:
     rank = dist.get_rank()
     data = document_path.read_bytes() if rank == 0 and document_path is not None else None
     document = ResolvedDocument.from_json(broadcast_bytes(data))
-    logging.basicConfig(
-        level=str(document.values["log_level"]).upper(), format=f"%(asctime)s %(levelname)s [rank {rank}] %(message)s"
-    )
+    configure_logging(str(document.values["log_level"]), document.values["log_format"], rank=rank)
     torch.set_num_threads(document.values["threads"])
     rank_pids = gather_pids()
     socket = _connect(socket_path) if rank == 0 else None
+    profiler = RankProfiler(document.values["profile_dir"], rank)
     try:
         built = build_rank(document)
         warm_up(built)
         if socket is None:
-            follow(built.runner)
+            follow(built.runner, profiler)
         else:
             socket.send(encode(_ready(built, rank_pids, rss_after_imports)))
-            Leader(built.engine, socket).run()
+            Leader(built.engine, socket, profiler).run()
+            built.engine.close()
     except (ModelProviderError, ConfigurationError) as error:
         return _fail(socket, str(error))
     except Exception as error:  # whatever ends this rank must be said to the clients that wait for it

@@ -14,18 +14,21 @@ from collections.abc import Sequence as Items
 import torch
 from torch import Tensor
 
+from model_providers.kernels.library import Kernels
 from server.engine.logits_processors import process_logits
 from server.engine.sequence import SampledToken, Sequence
 from server.request import SamplingParams, TokenLogprob
 
 # Most filters leave far fewer tokens than this; only rows for which it is too few are sorted whole.
 _CANDIDATES = 1024
+_VOCABULARY_PIECE = 8192
 
 
 class Sampler:
-    """Holds the random state of the sequences that draw."""
+    """Holds the random state of the sequences that draw. kernels: None for torch's operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Kernels | None = None) -> None:
+        self._kernels = kernels
         self._random: dict[str, random.Random] = {}
 
     def forget(self, request_id: str) -> None:
@@ -39,7 +42,7 @@ class Sampler:
         A row without a largest number (NaN, or all -inf) fails that sequence alone.
         """
         processed = process_logits(logits, sequences)
-        largest, most_likely = processed.max(dim=-1)
+        largest, most_likely = processed.max(dim=-1) if self._kernels is None else self._kernels.largest(processed)
         tokens = most_likely.tolist()
         usable = torch.isfinite(largest).tolist()
         drawing = [row for row, sequence in enumerate(sequences) if usable[row] and not sequence.params.is_greedy]
@@ -48,7 +51,8 @@ class Sampler:
                 drawing, self._draw(processed[drawing], [sequences[r] for r in drawing]), strict=True
             ):
                 tokens[row] = token
-        logprobs = _chosen_logprobs(logits, tokens, [sequence.params.logprobs for sequence in sequences])
+        wanted = [sequence.params.logprobs for sequence in sequences]
+        logprobs = _chosen_logprobs(logits, tokens, wanted, self._kernels)
         return [
             SampledToken(token, logprob) if ok else SampledToken(0, error="the model's logits are not finite")
             for token, logprob, ok in zip(tokens, logprobs, usable, strict=True)
@@ -132,29 +136,43 @@ def _inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     return torch.minimum(column, last)
 
 
-def _chosen_logprobs(logits: Tensor, tokens: list[int], wanted: Items[int | None]) -> list[TokenLogprob | None]:
+def _chosen_logprobs(
+    logits: Tensor, tokens: list[int], wanted: Items[int | None], kernels: Kernels | None
+) -> list[TokenLogprob | None]:
     """Log-probabilities under the model's own distribution, before penalties, temperature and filters."""
     rows = [row for row, count in enumerate(wanted) if count is not None]
     results: list[TokenLogprob | None] = [None] * len(tokens)
     if rows:
         counts = [wanted[row] or 0 for row in rows]
-        for row, logprob in zip(rows, token_logprobs(logits[rows], [tokens[r] for r in rows], counts), strict=True):
+        chosen = token_logprobs(logits[rows], [tokens[r] for r in rows], counts, kernels)
+        for row, logprob in zip(rows, chosen, strict=True):
             results[row] = logprob
     return results
 
 
-def token_logprobs(logits: Tensor, tokens: Items[int], counts: Items[int]) -> list[TokenLogprob]:
-    """Of each row: the given token's log-probability, and the `count` most likely tokens with theirs."""
-    logprobs = logits.log_softmax(-1)
-    chosen = logprobs.gather(1, torch.tensor(list(tokens), device=logits.device)[:, None])[:, 0].tolist()
+def token_logprobs(
+    logits: Tensor, tokens: Items[int], counts: Items[int], kernels: Kernels | None = None
+) -> list[TokenLogprob]:
+    """Of each row: the given token's log-probability, and the `count` most likely tokens with theirs.
+
+    Where the given token is among the most likely, its number is the very same there.
+    """
+    normaliser = (_logsumexp(logits) if kernels is None else kernels.log_sum_exp(logits))[:, None]
+    chosen = logits.gather(1, torch.tensor(list(tokens), device=logits.device)[:, None]) - normaliser
     most = min(max(counts, default=0), logits.shape[-1])
-    values, indices = logprobs.topk(most, dim=-1)
+    largest, indices = logits.topk(most, dim=-1)
+    top_logprobs = (largest - normaliser).clamp(min=_FLOOR)
     return [
         TokenLogprob(token, value if math.isfinite(value) else _FLOOR, ids[:count], top[:count])
         for token, value, ids, top, count in zip(
-            tokens, chosen, indices.tolist(), values.clamp(min=_FLOOR).tolist(), counts, strict=True
+            tokens, chosen[:, 0].tolist(), indices.tolist(), top_logprobs.tolist(), counts, strict=True
         )
     ]
+
+
+def _logsumexp(logits: Tensor) -> Tensor:
+    """(rows, vocabulary) -> (rows,), by pieces of the vocabulary, so that no exponentials of all of it are kept."""
+    return torch.stack([piece.logsumexp(-1) for piece in torch.split(logits, _VOCABULARY_PIECE, dim=-1)]).logsumexp(0)
 
 
 # JSON has no infinity; a token that cannot come has this log-probability.

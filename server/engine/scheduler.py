@@ -185,8 +185,10 @@ class Scheduler:
         """How many of num_new tokens from position `begin` on can be computed with the images this step can have."""
         if self.images is not None:
             for image in sequence.images_within(begin, begin + num_new):
+                was_cached = self.images.holds(image)
                 if not self.images.make_available(image):
                     return max(0, image.first_token - begin)
+                sequence.note_image(image, was_cached=was_cached)
         return num_new
 
     def _start(self, sequence: Sequence, cached: list[int], num_new: int, step: _Step) -> None:

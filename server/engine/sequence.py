@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from server.engine.block_pool import BlockHash
 from server.engine.prompt_image import PromptImage
-from server.request import EngineRequest, FinishReason, RequestOutput, SamplingParams, TokenLogprob
+from server.request import EngineRequest, FinishReason, ImageUsage, RequestOutput, SamplingParams, TokenLogprob
+
+
+class TokenMatcher(Protocol):
+    """Follows one sequence's output through its grammar.
+
+    is_complete: nothing can follow. allowed: one bit per token id, the lowest bit of byte 0 first.
+    """
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    @property
+    def allowed(self) -> NDArray[np.uint8]: ...
+
+    def advance(self, token_id: int) -> None:
+        """The output goes on with this token. Raises GrammarError when nothing could follow it."""
 
 
 class Sequence:
@@ -32,6 +52,9 @@ class Sequence:
         self.first_scheduled_time: float | None = None
         self.first_token_time: float | None = None
         self.prompt_logprobs: list[TokenLogprob | None] = []
+        self.matcher: TokenMatcher | None = None
+        self.encoder_seconds = 0.0
+        self._image_was_cached: dict[str, bool] = {}  # digest -> how its embeddings were first found
         self._block_size = block_size
         self._hashes: list[BlockHash] = []
 
@@ -61,6 +84,12 @@ class Sequence:
         """Whether log-probabilities of the prompt are asked for and not yet complete (a first token completes them)."""
         return self.params.prompt_logprobs is not None and self.num_output_tokens == 0
 
+    def append(self, token_id: int) -> None:
+        """The next token was chosen. Raises GrammarError when the sequence's grammar cannot go on from there."""
+        self.token_ids.append(token_id)
+        if self.matcher is not None and token_id not in self.params.stop_token_ids:
+            self.matcher.advance(token_id)
+
     def num_blocks_for(self, num_tokens: int) -> int:
         """Blocks to add so that num_tokens tokens have a place."""
         return max(0, -(-num_tokens // self._block_size) - len(self.blocks))
@@ -83,6 +112,21 @@ class Sequence:
             image for image in self.images if image.first_token < end and image.first_token + image.num_tokens > begin
         ]
 
+    def note_image(self, image: PromptImage, *, was_cached: bool) -> None:
+        """An image's embeddings are at hand, encoded now or found; the first of several chunks over it counts."""
+        self._image_was_cached.setdefault(image.digest, was_cached)
+
+    def image_usage(self) -> ImageUsage | None:
+        """What the images cost so far; None for a request without images."""
+        if not self.images:
+            return None
+        num_hits = sum(self._image_was_cached.values())
+        return ImageUsage(
+            num_encoded=len(self._image_was_cached) - num_hits,
+            num_cache_hits=num_hits,
+            encoder_seconds=self.encoder_seconds,
+        )
+
     def reset_for_recompute(self) -> None:
         """Forget computed keys and values (the blocks are given back by the caller); tokens stay."""
         if self.wants_prompt_logprobs:
@@ -96,6 +140,8 @@ class Sequence:
         newest = self.token_ids[-1]
         if self.num_output_tokens >= self.params.min_new_tokens and newest in self.params.stop_token_ids:
             return "stop", newest
+        if self.matcher is not None and self.matcher.is_complete:
+            return "stop", None
         if self.num_output_tokens >= self.params.max_new_tokens or self.num_tokens >= max_model_len:
             return "length", None
         return None
@@ -112,6 +158,6 @@ class SampledToken:
         self.error = error
 
 
-def failed_output(request_id: str, reason: str) -> RequestOutput:
-    """The answer to a request that the engine gives up."""
-    return RequestOutput(request_id=request_id, finish_reason="error", error=reason)
+def failed_output(request_id: str, reason: str, *, invalid_field: str | None = None) -> RequestOutput:
+    """The answer to a request that the engine gives up; invalid_field: the field of the request that is at fault."""
+    return RequestOutput(request_id=request_id, finish_reason="error", error=reason, invalid_field=invalid_field)

@@ -27,11 +27,13 @@ _PER_SPAN = 4
 
 
 class StepKind(IntEnum):
-    """RUN: execute the plan. IDLE: nothing to do, a sign of life. STOP: leave the loop."""
+    """RUN: execute the plan. IDLE: nothing to do, a sign of life. STOP: leave the loop. The others: the profiler."""
 
     RUN = 0
     IDLE = 1
     STOP = 2
+    START_PROFILE = 3
+    STOP_PROFILE = 4
 
 
 def _empty(columns: int | None = None) -> Int32Array:

@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from model_providers.megatron_import import import_megatron
 from model_providers.notices import silence_upstream_notices
 from server.process_lifetime import die_with_parent
 
@@ -18,6 +19,7 @@ def main(document_path: Path | None, socket_path: Path | None) -> int:
     """Run this rank until it is told to stop -> the exit status. Ranks other than 0 may pass None."""
     die_with_parent()
     silence_upstream_notices()
+    import_megatron()
     from server.engine.rank import run_rank
 
     return run_rank(document_path, socket_path)

@@ -113,12 +113,18 @@ class DetokenizerFactory:
         is_byte_level = isinstance(self._backend.decoder, decoders.ByteLevel)
         self._table = TokenBytes(self._backend) if is_byte_level else None
 
-    def create(self, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool) -> Detokenizer:
-        """A fresh state for the continuation of this prompt."""
-        skipped = self._special if skip_special_tokens else frozenset()
+    def create(
+        self, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool, shown: frozenset[int] = frozenset()
+    ) -> Detokenizer:
+        """A fresh state for the continuation of this prompt. shown: special tokens that are not skipped."""
+        skipped = self._special - shown if skip_special_tokens else frozenset()
         if self._table is not None:
             return ByteLevelDetokenizer(self._table, skipped)
         return WindowDetokenizer(self._backend, prompt_token_ids, skipped)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the token is no text."""
+        return token_id in self._special
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token by itself; for log-probability listings."""

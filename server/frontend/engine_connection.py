@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -14,7 +15,20 @@ import zmq
 import zmq.asyncio
 
 from server import ipc
-from server.ipc import AbortRequests, AddRequests, EngineFailed, EngineReady, EngineStats, Heartbeat, StepOutputs
+from server.errors import EngineUnavailableError
+from server.ipc import (
+    AbortRequests,
+    AddRequests,
+    Control,
+    ControlAction,
+    ControlDone,
+    EngineFailed,
+    EngineReady,
+    EngineStats,
+    Heartbeat,
+    StepOutputs,
+    StepRecord,
+)
 from server.request import EngineRequest
 
 logger = logging.getLogger(__name__)
@@ -24,16 +38,25 @@ class EngineConnection:
     """Binds `socket_file`, sends in batches, and hands every step's outputs to `on_outputs` on the event loop.
 
     ready: resolved by the group's first message. failed: resolved with the reason when the group says that it gives
-    up. last_message_time: monotonic seconds. Must be made and used on a running event loop.
+    up. on_steps: told of every step. Must be made and used on a running event loop.
     """
 
-    def __init__(self, context: zmq.asyncio.Context, socket_file: Path, on_outputs: Callable[[StepOutputs], None]):
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        socket_file: Path,
+        on_outputs: Callable[[StepOutputs], None],
+        on_steps: Callable[[list[StepRecord]], None],
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[EngineReady] = loop.create_future()
         self.failed: asyncio.Future[str] = loop.create_future()
         self.stats = EngineStats()
-        self.last_message_time = time.monotonic()
+        self._last_message_time = self._last_progress_time = time.monotonic()
         self._on_outputs = on_outputs
+        self._on_steps = on_steps
+        self._waiting_controls: dict[int, asyncio.Future[ControlDone]] = {}
+        self._control_numbers = itertools.count(1)
         self._socket = context.socket(zmq.PAIR)
         ipc.configure(self._socket)
         self._socket.bind(ipc.address(socket_file))
@@ -53,8 +76,38 @@ class EngineConnection:
         self._aborts += request_ids
         self._outbox.set()
 
-    def control(self, message: ipc.ToEngine) -> None:
-        """Queue any other message."""
+    async def control(self, action: ControlAction, num_steps: int = 0) -> str:
+        """Have the group do something between two steps, and wait for it -> why it did not, or nothing.
+
+        Raises EngineUnavailableError when the group goes away first.
+        """
+        number = next(self._control_numbers)
+        done: asyncio.Future[ControlDone] = asyncio.get_running_loop().create_future()
+        self._waiting_controls[number] = done
+        self._post(Control(number, action, num_steps))
+        try:
+            return (await done).error
+        finally:
+            del self._waiting_controls[number]
+
+    def request_shutdown(self) -> None:
+        """Ask the ranks to exit in order."""
+        self._post(ipc.Shutdown())
+
+    def stall(self, seconds: float) -> str | None:
+        """In which way the group stands still, if it does for this long.
+
+        It owes a message every second or step; and while sequences wait, steps that compute tokens.
+        """
+        now = time.monotonic()
+        if now - self._last_message_time > seconds:
+            return f"no sign of life from the ranks for {now - self._last_message_time:.0f} s"
+        if now - self._last_progress_time > seconds:
+            waiting = self.stats.num_running + self.stats.num_waiting
+            return f"{waiting} sequences wait, but no step was run for {now - self._last_progress_time:.0f} s"
+        return None
+
+    def _post(self, message: ipc.ToEngine) -> None:
         self._controls.append(message)
         self._outbox.set()
 
@@ -63,6 +116,9 @@ class EngineConnection:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for waiting in self._waiting_controls.values():
+            if not waiting.done():
+                waiting.set_exception(EngineUnavailableError("the ranks went away before they could answer"))
         self._socket.close(linger=int(linger_seconds * 1000))
 
     async def _receive(self) -> None:
@@ -73,21 +129,35 @@ class EngineConnection:
             except msgspec.DecodeError as error:
                 self._fail(f"the ranks sent a message that cannot be read: {error}")
                 return
-            self.last_message_time = time.monotonic()
+            self._last_message_time = time.monotonic()
             self._handle(message)
 
     def _handle(self, message: ipc.FromEngine) -> None:
         match message:
             case StepOutputs():
-                self.stats = message.stats
+                self._take_stats(message.stats, message.steps)
                 self._on_outputs(message)
             case Heartbeat():
-                self.stats = message.stats
+                self._take_stats(message.stats, message.steps)
+            case ControlDone():
+                waiting = self._waiting_controls.get(message.control_id)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
             case EngineReady():
+                self._last_progress_time = time.monotonic()
+                num_blocks = message.limits.num_blocks
+                self.stats = EngineStats(num_blocks=num_blocks, num_free_blocks=num_blocks)  # until the first message
                 if not self.ready.done():
                     self.ready.set_result(message)
             case EngineFailed():
                 self._fail(message.reason)
+
+    def _take_stats(self, stats: EngineStats, steps: list[StepRecord]) -> None:
+        has_work = stats.num_running + stats.num_waiting > 0 and not stats.is_paused
+        if stats.num_steps != self.stats.num_steps or not has_work:
+            self._last_progress_time = time.monotonic()
+        self.stats = stats
+        self._on_steps(steps)
 
     def _fail(self, reason: str) -> None:
         if not self.failed.done():

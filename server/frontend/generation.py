@@ -71,6 +71,14 @@ class Generation:
         for sample in samples:
             sample.abort()
 
+    async def accepted(self) -> None:
+        """Returns when the engine has taken on what it may refuse, sequences with grammars. Raises its refusal."""
+        if any(sample.request.params.grammar is not None for sample in self.samples):
+            await self._wait()
+            for sample in self._changed:
+                if sample.error is not None:
+                    raise sample.error
+
     async def finished(self) -> list[Sample]:
         """All samples, done. Raises the first sample's error, or RequestTimeoutError."""
         async for _ in self.changes():

@@ -1,11 +1,11 @@
-"""Images as clients send them: data URLs and base64, strictly; never a path, never an address."""
+"""Images as clients send them: data URLs and base64, strictly; addresses, which others may fetch; never a path."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from server.errors import RequestError
 from server.frontend.field_checks import shown
@@ -13,12 +13,19 @@ from server.frontend.field_checks import shown
 _DATA_URL = re.compile(r"data:(?P<type>[-\w.+/]*)(?:;[-\w=.]+)*;base64,", re.ASCII)
 
 
-def image_bytes(text: str, field: str) -> bytes:
-    """The encoded image of a data URL or of plain base64. Raises RequestError naming `field`."""
-    if text[:8].lower().startswith(("http://", "https:/")):
-        raise RequestError(
-            f"{field} is an address; this server fetches nothing, send the image itself as a data URL", field=field
-        )
+class RemoteImage(NamedTuple):
+    """An image that is somewhere else."""
+
+    address: str
+
+
+ImageSource = bytes | RemoteImage
+
+
+def image_source(text: str, field: str) -> ImageSource:
+    """The encoded image of a data URL or of plain base64, or an http address. Raises RequestError naming `field`."""
+    if text[:8].lower().startswith(("http://", "https://")):
+        return RemoteImage(text)
     encoded = text
     if text[:5].lower() == "data:":
         header = _DATA_URL.match(text)
@@ -34,7 +41,7 @@ def image_bytes(text: str, field: str) -> bytes:
     return data
 
 
-def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list[list[bytes]]:
+def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list[list[ImageSource]]:
     """`image_data` of /generate: one image or a list for one prompt; for a batch a list with that for each prompt.
 
     Raises RequestError naming the place of what is not so.
@@ -52,11 +59,11 @@ def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list
     return [_images(entry, f"image_data[{index}]") for index, entry in enumerate(image_data)]
 
 
-def _images(entry: Any, field: str) -> list[bytes]:
+def _images(entry: Any, field: str) -> list[ImageSource]:
     if entry is None:
         return []
     if isinstance(entry, str):
-        return [image_bytes(entry, field)]
+        return [image_source(entry, field)]
     if not isinstance(entry, list) or not all(isinstance(item, str) for item in entry):
         raise RequestError(f"{field} must be base64 text or a list of it, but is {shown(entry)}", field=field)
-    return [image_bytes(item, f"{field}[{index}]") for index, item in enumerate(entry)]
+    return [image_source(item, f"{field}[{index}]") for index, item in enumerate(entry)]

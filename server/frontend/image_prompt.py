@@ -57,13 +57,14 @@ class ImagePromptEncoder:
                 continue
             image = images[segment]
             token_ids += self._before
-            placed.append(_engine_image(image, len(token_ids)))
+            placed.append(engine_image(image, len(token_ids)))
             token_ids += [self._placeholder] * image.num_tokens
             token_ids += self._after
         return ImagePrompt(token_ids, tuple(placed))
 
 
-def _engine_image(image: StoredImage, first_token: int) -> EngineImage:
+def engine_image(image: StoredImage, first_token: int) -> EngineImage:
+    """The image at its place in a prompt."""
     return EngineImage(
         digest=image.digest,
         first_token=first_token,

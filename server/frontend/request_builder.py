@@ -18,7 +18,7 @@ from server.config import ServerConfig
 from server.errors import RequestError
 from server.frontend.field_checks import LOGIT_BIAS, PRIORITY, RANGES, Range, check_count, check_token_ids, shown
 from server.ipc import EngineLimits
-from server.request import EngineImage, EngineRequest, SamplingParams
+from server.request import EngineImage, EngineRequest, Grammar, SamplingParams
 
 _MAX_STOP_STRING_LENGTH = 1024
 _MAX_STOP_TOKEN_IDS = 1024
@@ -36,6 +36,9 @@ _UNCHANGED = (
 )
 """Parameters that go to the engine as they are."""
 
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+"""OpenAI's word for what does not fit; clients look for it to shorten their prompts."""
+
 _request_numbers = itertools.count()
 
 
@@ -43,12 +46,13 @@ _request_numbers = itertools.count()
 class PromptRequest:
     """One prompt, understood by its route, not yet checked.
 
-    sampling: what the client gave, by the names of `SamplingParams` and of `TextOptions`, and `n`.
+    sampling: what the client gave, by the names of `SamplingParams` and of `TextOptions`, and `n`; a grammar as such.
     field_of: the JSON path at which the client gave such a name; for messages. prompt_field: the same for the prompt.
     default_max_new_tokens: when the client gives none; None is as many as fit. clamp: shorten a max_new_tokens that
     does not fit instead of refusing it.
     logprobs: alternatives per generated token, None for no log-probabilities. prompt_logprobs_start: the first prompt
-    position to report, None for none. images: where in token_ids the images are.
+    position to report, None for none. prompt_logprobs: alternatives per reported prompt position, by default as many as
+    logprobs. images: where in token_ids the images are. shown_tokens: special tokens that are text all the same.
     """
 
     token_ids: list[int]
@@ -60,18 +64,26 @@ class PromptRequest:
     logprobs: int | None = None
     logprobs_field: str = "top_logprobs_num"
     prompt_logprobs_start: int | None = None
+    prompt_logprobs: int | None = None
     priority: int = 0
     images: tuple[EngineImage, ...] = ()
+    shown_tokens: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """What the frontend itself needs to turn tokens into text. min_new_tokens: no stop string ends it before."""
+    """What the frontend itself needs to turn tokens into text.
+
+    min_new_tokens: no stop string ends it before. prompt_only: the client wants to know about the prompt alone; what is
+    generated, because every sequence gets a token, is dropped. shown_tokens: special tokens that are not skipped.
+    """
 
     stop: tuple[str, ...] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     min_new_tokens: int = 0
+    prompt_only: bool = False
+    shown_tokens: frozenset[int] = frozenset()
 
 
 class BuiltSample(NamedTuple):
@@ -133,9 +145,18 @@ class RequestBuilder:
             logit_bias=_logit_bias(given.get("logit_bias", {}), field_of("logit_bias"), limits.vocab_size),
             stop_token_ids=stop_token_ids,
             logprobs=prompt.logprobs,
-            prompt_logprobs=None if prompt.prompt_logprobs_start is None else prompt.logprobs or 0,
+            prompt_logprobs=self._num_prompt_logprobs(prompt),
             prompt_logprobs_start=prompt.prompt_logprobs_start or 0,
+            grammar=_grammar(given, field_of, min_new_tokens),
         )
+
+    def _num_prompt_logprobs(self, prompt: PromptRequest) -> int | None:
+        if prompt.prompt_logprobs_start is None:
+            return None
+        if prompt.prompt_logprobs is None:
+            return prompt.logprobs or 0
+        Range(0, self._config.max_logprobs).check("prompt_logprobs", prompt.prompt_logprobs)
+        return prompt.prompt_logprobs
 
     def _stop_token_ids(self, prompt: PromptRequest, limits: EngineLimits) -> tuple[int, ...]:
         field = prompt.field_of("stop_token_ids")
@@ -162,6 +183,8 @@ class RequestBuilder:
             include_stop_str_in_output=prompt.sampling.get("include_stop_str_in_output", False),
             skip_special_tokens=prompt.sampling.get("skip_special_tokens", True),
             min_new_tokens=params.min_new_tokens,
+            prompt_only=prompt.sampling.get("max_new_tokens") == 0,
+            shown_tokens=prompt.shown_tokens,
         )
 
 
@@ -170,6 +193,14 @@ def _with_seed_of_sample(params: SamplingParams, index: int) -> SamplingParams:
     if params.seed is None:
         return params
     return msgspec.structs.replace(params, seed=(params.seed + index) & _SEED_MASK)
+
+
+def _grammar(given: Mapping[str, Any], field_of: Callable[[str], str], min_new_tokens: int) -> Grammar | None:
+    grammar: Grammar | None = given.get("grammar")
+    if grammar is not None and min_new_tokens > 0:
+        field = field_of("min_new_tokens")
+        raise RequestError(f"{field} together with {grammar.field}, which says where the answer ends", field=field)
+    return grammar
 
 
 def _check_prompt(prompt: PromptRequest, limits: EngineLimits) -> None:
@@ -192,18 +223,25 @@ def _max_new_tokens(prompt: PromptRequest, limits: EngineLimits) -> int:
             f"{prompt.prompt_field} has {num_prompt_tokens} tokens, but the limit ({named}) is {limit} tokens, "
             "at least one generated token included",
             field=prompt.prompt_field,
+            code=CONTEXT_LENGTH_EXCEEDED,
         )
     asked: int | None = prompt.sampling.get("max_new_tokens")
     if asked is None:
         return room if prompt.default_max_new_tokens is None else min(room, prompt.default_max_new_tokens)
     field = prompt.field_of("max_new_tokens")
+    if asked == 0 and prompt.prompt_logprobs_start is not None:
+        return 1
     if asked < 1:
-        raise RequestError(f"{field} must be at least 1, but is {shown(asked)}", field=field)
+        raise RequestError(
+            f"{field} must be at least 1, but is {shown(asked)} (0 is for log-probabilities of the prompt alone)",
+            field=field,
+        )
     if asked > room and not prompt.clamp:
         raise RequestError(
             f"{field} is {shown(asked)} and the prompt has {num_prompt_tokens} tokens, together more than "
             f"the limit of {limit} tokens ({named}); at most {room} tokens can be generated",
             field=field,
+            code=CONTEXT_LENGTH_EXCEEDED,
         )
     return min(asked, room)
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from server.errors import MegaserveError, RequestFailedError
 from server.frontend.detokenizer import DetokenizerFactory
 from server.frontend.request_builder import BuiltSample
 from server.frontend.stop_strings import StopStrings
-from server.request import RequestOutput, RequestTimings, TokenLogprob
+from server.request import FinishReason, ImageUsage, RequestOutput, RequestTimings, TokenLogprob
 
 LOGPROB_FLOOR = -9999.0
 """What -inf becomes: JSON has no infinity, and OpenAI uses this number for "too unlikely to say"."""
@@ -66,13 +68,16 @@ class Sample:
         self.finish: Finish | None = None
         self.error: MegaserveError | None = None
         self.timings: RequestTimings | None = None
+        self.image_usage: ImageUsage | None = None
         self.time_to_first_token: float | None = None
         self.total_seconds = 0.0
         self._streaming = streaming
         self._incremental = streaming or bool(built.text.stop)
         self._num_decoded = 0
         self._detokenizer = detokenizers.create(
-            built.request.prompt_token_ids, skip_special_tokens=built.text.skip_special_tokens
+            built.request.prompt_token_ids,
+            skip_special_tokens=built.text.skip_special_tokens,
+            shown=built.text.shown_tokens,
         )
         self._stops = StopStrings(built.text.stop, include_in_output=built.text.include_stop_str_in_output)
         self._on_change = on_change
@@ -87,6 +92,8 @@ class Sample:
         """Take in one step's output."""
         if self.is_done:
             return
+        if self.options.prompt_only:
+            output = _of_prompt_alone(output)
         try:
             self._take_logprobs(output)
         except RequestFailedError as error:
@@ -95,6 +102,7 @@ class Sample:
             return
         self.num_cached_tokens = max(self.num_cached_tokens, output.num_cached_tokens)
         self.timings = output.timings or self.timings
+        self.image_usage = output.image_usage or self.image_usage
         if output.token_ids and self.time_to_first_token is None:
             self.time_to_first_token = self._elapsed()
         self.token_ids += output.token_ids
@@ -168,6 +176,11 @@ class Sample:
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.request.arrival_time
+
+
+def _of_prompt_alone(output: RequestOutput) -> RequestOutput:
+    reason: FinishReason | None = None if output.finish_reason is None else "length"
+    return msgspec.structs.replace(output, token_ids=[], logprobs=None, finish_reason=reason, stop_token_id=None)
 
 
 def _finite(entry: TokenLogprob) -> TokenLogprob:

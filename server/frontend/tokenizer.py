@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,20 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from server.errors import ConfigurationError, RequestError
+from server.frontend.chat_options import NEW_ANSWER, ChatOptions
+
+# What the expressions of a template can raise, given messages or variables that it was not written for.
+_TEMPLATE_ERRORS = (
+    TemplateError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError,
+)  # fmt: skip
 
 
 class PromptTokenizer:
     """The served model's tokenizer.
 
     eos_token_ids: the tokens that end a sequence (the tokenizer's own, and `generation_config.json`'s beside it).
-    special_token_ids: tokens that are not text. backend: the tokenizers library's object, for detokenising.
+    special_token_ids: tokens that are not text. vocab_size: ids are below it. backend: the tokenizers library's object,
+    for detokenising.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, eos_token_ids: Sequence[int] = ()) -> None:
@@ -35,6 +43,8 @@ class PromptTokenizer:
             token_id for token_id, token in self.backend.get_added_tokens_decoder().items() if token.special
         )
         self._renderer = _renderer_of(tokenizer)
+        base_size: int = self.backend.get_vocab_size(with_added_tokens=False)
+        self.vocab_size = max(base_size, *(1 + token_id for token_id in self.backend.get_added_tokens_decoder()), 1)
         self._prefix_ids = _prefix_of(self._plain)
         own_eos = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         self.eos_token_ids = tuple(dict.fromkeys((*own_eos, *eos_token_ids)))
@@ -68,28 +78,59 @@ class PromptTokenizer:
         """Whether `encode_chat` can work."""
         return self._chat.chat_template is not None
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of plain text, with the tokens that the tokenizer adds by itself (such as BOS)."""
-        return self._plain.encode(text).ids
+    def template_uses(self, variable: str) -> bool:
+        """Whether the chat template mentions a variable of this name."""
+        if not self.has_chat_template:
+            return False
+        template: str = self._chat.get_chat_template(tools=[{}] if variable == "tools" else None)
+        return re.search(rf"\b{re.escape(variable)}\b", template) is not None
+
+    def added_ids_of(self, texts: Iterable[str]) -> dict[str, int]:
+        """The ids of those texts that are added tokens, each a token of its own whatever stands around it."""
+        added = self.backend.get_added_tokens_decoder()
+        ids = ((text, self.backend.token_to_id(text)) for text in texts)
+        return {text: token_id for text, token_id in ids if token_id is not None and token_id in added}
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token that begins a text, where the model has one."""
+        bos: int | None = self._chat.bos_token_id
+        return bos
+
+    def description(self) -> dict[str, Any]:
+        """Names of its special tokens, its chat template, and what a client needs to do its work."""
+        names = ("bos_token", "eos_token", "unk_token", "pad_token")
+        return {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            **{name: getattr(self._chat, name) for name in names},
+            "additional_special_tokens": sorted(self._chat.all_special_tokens),
+            "add_bos_token": bool(self._prefix_ids),
+            "vocab_size": self.vocab_size,
+            "chat_template": self._chat.chat_template,
+        }
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of plain text. add_special_tokens: with what the tokenizer adds by itself, such as BOS."""
+        return self._plain.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a whole sequence, control tokens included."""
         return self.backend.decode(list(token_ids), skip_special_tokens=False)
 
-    def encode_chat(self, messages: Sequence[dict[str, Any]]) -> list[int]:
+    def encode_chat(self, messages: Sequence[dict[str, Any]], options: ChatOptions = NEW_ANSWER) -> list[int]:
         """Token ids of a conversation rendered by the chat template, ready for the assistant's answer.
 
-        The template's own control tokens become control tokens; those in the messages do not. Raises RequestError when
-        there is no template or the template refuses the conversation.
+        The template's own control tokens become control tokens; those in the messages and in the options' variables do
+        not. Raises RequestError when there is no template or the template refuses the conversation.
         """
-        return list(self._apply_template(self._chat, messages))
+        return list(self._apply_template(self._chat, messages, options))
 
-    def render_chat(self, messages: Sequence[dict[str, Any]]) -> str:
+    def render_chat(self, messages: Sequence[dict[str, Any]], options: ChatOptions = NEW_ANSWER) -> str:
         """The same conversation as text, in which control tokens of the messages are still told from the template's.
 
         Only `encode_rendered` understands it; it may be cut into pieces before. Raises as `encode_chat` does.
         """
-        rendered: str = self._apply_template(self._renderer, messages)
+        rendered: str = self._apply_template(self._renderer, messages, options)
         return rendered
 
     def encode_rendered(self, piece: str) -> list[int]:
@@ -102,12 +143,26 @@ class PromptTokenizer:
         token_ids: list[int] = self._plain.encode(text, add_special_tokens=False).ids
         return [*self._prefix_ids, *token_ids] if is_beginning else token_ids
 
-    def encode_control(self, text: str) -> list[int]:
-        """Token ids of text from the model's own arguments, whose control tokens are meant as such."""
-        token_ids: list[int] = self.backend.encode(text, add_special_tokens=False).ids
+    def encode_control(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
+        """Token ids of text whose control tokens are meant as such; never of a prompt's text."""
+        token_ids: list[int] = self.backend.encode(text, add_special_tokens=add_special_tokens).ids
         return token_ids
 
-    def _apply_template(self, tokenizer: PreTrainedTokenizerFast, messages: Sequence[dict[str, Any]]) -> Any:
+    def with_bos(self, token_ids: Sequence[int], *, wanted: bool) -> list[int]:
+        """Exactly one BOS token at the beginning, or none. Raises RequestError where the model has no such token."""
+        bos = self.bos_token_id
+        if bos is None and wanted:
+            raise RequestError("add_BOS: this model has no BOS token", field="add_BOS")
+        start = next((index for index, token_id in enumerate(token_ids) if token_id != bos), len(token_ids))
+        return [*([bos] if bos is not None and wanted else []), *token_ids[start:]]
+
+    def token_strings(self, token_ids: Sequence[int]) -> Iterator[str | None]:
+        """Each token as the vocabulary has it; None for an id without an entry."""
+        return map(self.backend.id_to_token, token_ids)
+
+    def _apply_template(
+        self, tokenizer: PreTrainedTokenizerFast, messages: Sequence[dict[str, Any]], options: ChatOptions
+    ) -> Any:
         if not self.has_chat_template:
             raise RequestError(
                 "this model has no chat template; use /v1/completions, or start the server with --chat-template FILE",
@@ -115,9 +170,14 @@ class PromptTokenizer:
             )
         try:
             return tokenizer.apply_chat_template(
-                list(messages), add_generation_prompt=True, return_dict=False, sanitize_control_tokens=True
+                list(messages),
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
+                return_dict=False,
+                sanitize_control_tokens=True,
+                **options.variables,
             )
-        except (TemplateError, ValueError, TypeError) as error:
+        except _TEMPLATE_ERRORS as error:
             raise RequestError(f"the chat template refuses these messages: {error}", field="messages") from error
 
 

@@ -28,7 +28,7 @@ def tiny_hf_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=len(vocabulary),
-        max_position_embeddings=512,
+        max_position_embeddings=1024,
         eos_token_id=0,
     )
     LlamaForCausalLM(config).save_pretrained(directory)

@@ -109,6 +109,7 @@ def test_copied_paths_exist_and_reach_the_builder(dockerfile: Path) -> None:
     assert {
         *project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"],
         "pyproject.toml",
+        "hatch_build.py",
         "README.md",
     } <= sources
 

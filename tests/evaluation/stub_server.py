@@ -34,6 +34,8 @@ class Stub:
         self.seed = config.get("seed", 0)
         self.kind = config.get("kind", "gpt")
         self.checkpoint = config.get("checkpoint", {"path": "/models/tiny", "format": "torch_dist", "iteration": 7})
+        self.infos_without_digest: int = config.get("infos_without_digest", 0)
+        self.max_model_len: int | None = config.get("max_model_len")
         self.restart_after: int | None = config.get("restart_after")
         self.restart_seconds: float = config.get("restart_seconds", 1.0)
         self.unready_seconds: float = config.get("unready_seconds", 0.0)
@@ -57,12 +59,17 @@ class Stub:
 
     async def info(self, request: web.Request) -> web.Response:
         arguments = [{"arg": "dtype", "value": "fp32", "source": "default"}]
+        checkpoint = self.checkpoint
+        if self.infos_without_digest > 0:
+            self.infos_without_digest -= 1
+            checkpoint = {**checkpoint, "digest": None}
         return web.json_response(
-            {"kind": self.kind, "checkpoint": self.checkpoint, "arguments": arguments, "versions": {"stub": "1"}}
+            {"kind": self.kind, "checkpoint": checkpoint, "arguments": arguments, "versions": {"stub": "1"}}
         )
 
     async def models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "tiny", "object": "model"}]})
+        model = {"id": "tiny", "object": "model", "max_model_len": self.max_model_len}
+        return web.json_response({"object": "list", "data": [model]})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -147,6 +154,8 @@ class Stub:
                 return web.Response(text="<html>gateway</html>", content_type="text/html")
             case "null_content":
                 return web.json_response(reply_body(request.path, None, "stop"))
+            case "null_length":
+                return web.json_response(reply_body(request.path, None, "length"))
             case "empty":
                 return web.json_response(reply_body(request.path, "", "stop"))
             case "abort":

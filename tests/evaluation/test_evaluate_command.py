@@ -68,7 +68,8 @@ def test_what_is_sent(start_stub, write_jsonl, tmp_path):
     sampling = ("--max-new-tokens", "9", "--temperature", "0.5", "--top-p", "0.9", "--seed", "3", "--concurrency", "1")
     assert evaluate(stub.url, write_jsonl(rows), run, *sampling) == 0
 
-    mcq, chat, raw = stub.asked()
+    by_first_word = {entry["question"].split()[0]: entry for entry in stub.asked()}
+    mcq, chat, raw = by_first_word["Question:"], by_first_word["Hi"], by_first_word["Once"]
     assert mcq["path"] == chat["path"] == "/v1/chat/completions"
     assert mcq["question"].startswith("Question: Which?\nOptions:\nA. x\nB. y\n")
     assert {name: mcq["body"][name] for name in ("model", "max_tokens", "temperature", "top_p", "seed")} == {
@@ -282,6 +283,13 @@ def test_output_that_is_something_else_is_refused(start_stub, mcq_file, tmp_path
         (["--temperature", "nan"], "not a finite number"),
         (["--top-p", "0"], "not in (0, 1]"),
         (["--scorer", "judge"], "invalid"),
+        (["--frobnicate"], "unrecognized arguments: --frobnicate"),
+        (["--offline", "--data", "d", "--output", "o"], "needs --load"),
+        (["--offline", "--load", "c", "--server", "http://h", "--data", "d", "--output", "o"], "and no --server"),
+        (["--load", "c", "--server", "http://h", "--data", "d", "--output", "o"], "--load needs --offline"),
+        (["--pad-requests", "--server", "http://h", "--data", "d", "--output", "o"], "--pad-requests needs --offline"),
+        (["--offline", "--load", "c", "--wait-for-ranks", "5", "--data", "d", "--output", "o"], "no --wait-for-ranks"),
+        (["--prompt", "vqa", "--prompt-template", "t"], "not allowed with"),
     ],
 )
 def test_usage_errors(argv: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,3 +319,20 @@ def test_torn_tail_is_asked_again_and_reported(
     assert len(stub.asked()) == 7
     assert (run / "export" / "results.tsv").read_bytes() == whole
     assert summary_of(run)["log"] == {"lines": 6, "torn": 1, "corrupt": 0, "duplicates": 0}
+
+
+def test_new_run_is_refused_to_one_of_several_ranks(start_stub, mcq_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert evaluate(start_stub().url, mcq_file(2), tmp_path / "run", "--new-run") == 2
+    assert "--new-run would set the others' answers aside" in capsys.readouterr().err
+
+
+def test_form_of_the_questions_belongs_to_the_run(start_stub, write_jsonl, tmp_path, capsys):
+    data = write_jsonl([{"id": 1, "question": "Is it?", "answer": "yes"}])
+    stub, run = start_stub(), tmp_path / "run"
+    assert evaluate(stub.url, data, run, "--prompt", "yes_no", "--verbose") == 0
+    assert stub.asked()[0]["question"] == "Is it?\nAnswer yes or no."
+    assert "1: " in capsys.readouterr().err
+    assert evaluate(stub.url, data, run) == 2
+    assert "prompt template: the run has" in capsys.readouterr().err

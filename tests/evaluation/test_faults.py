@@ -36,7 +36,15 @@ def test_transient_faults_leave_no_trace_in_the_table(start_stub, mcq_file, tmp_
     for name in ("export/results.tsv", "scores/mcq.jsonl"):
         assert (faulty / name).read_bytes() == (calm / name).read_bytes()
     met = {status for line in lines_of(faulty) for status in line["failed_attempts"]}
-    assert met == {"rate_limited", "server_5xx", "overloaded", "timeout", "connection", "malformed_response"}
+    assert met == {
+        "rate_limited",
+        "server_5xx",
+        "overloaded",
+        "timeout",
+        "connection",
+        "malformed_response",
+        "cancelled",
+    }
     assert summary_of(faulty)["failed"] == 0
 
 
@@ -99,6 +107,27 @@ def test_failures_are_asked_again_on_the_next_run_as_told(start_stub, mcq_file, 
     assert summary_of(other)["failed"] == 3, "a refusal is final unless one insists"
     assert evaluate(repaired.url, data, other, "--retry-failed") == 0
     assert summary_of(other)["done"] == 3
+
+
+def test_a_question_that_hangs_takes_no_other_with_it(start_stub, mcq_file, tmp_path):
+    """Each request has its own time, from its dispatch on; the others were answered long before."""
+    options = "A. 4\nB. 5\nC. 6\nD. 7\nReply with the letter of the correct option only."
+    hung = f"Question: What is 3 plus one?\nOptions:\n{options}"
+    stub, run = start_stub(always_for={hung: "hang"}), tmp_path / "run"
+
+    assert evaluate(stub.url, mcq_file(40), run, "--concurrency", "2", "--max-attempts", "1") == 4
+
+    assert {line["item_id"]: line["status"] for line in lines_of(run) if line["error"]} == {"q3": "timeout"}
+    assert summary_of(run)["done"] == 39
+
+
+def test_thinking_that_used_the_budget_is_a_class_of_its_own_and_final(start_stub, mcq_file, tmp_path):
+    stub, run = start_stub(always="null_length"), tmp_path / "run"
+
+    assert evaluate(stub.url, mcq_file(3), run) == 0
+
+    assert len(stub.asked()) == 3
+    assert summary_of(run)["failed_by_class"] == {"no_answer_length": 3}
 
 
 def test_restarting_server_is_waited_for(start_stub, mcq_file, tmp_path):

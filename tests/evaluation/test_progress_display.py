@@ -40,8 +40,9 @@ def test_one_line_at_the_end_elsewhere():
         reporter.show(make_record(Status.OK))
         reporter.show(make_record(Status.TIMEOUT))
     (line,) = stream.getvalue().splitlines()
-    assert line.startswith("Of 3 questions: done 1, failed 1, ")
-    assert line.endswith(" tokens/s")
+    assert line.startswith("Of 3 questions: done 1, failed 1, remaining 1, ")
+    assert " requests/s, " in line and " tokens/s, " in line
+    assert line.endswith(" to go")
 
 
 def test_lines_in_between_when_it_takes_long(monkeypatch: pytest.MonkeyPatch):

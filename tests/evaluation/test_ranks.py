@@ -57,7 +57,7 @@ def test_waiting_for_the_others_ends(start_stub, mcq_file, tmp_path, start_clien
     monkeypatch.setenv("WORLD_SIZE", "2")
     command = ["--server", stub.url, "--data", str(data), "--output", str(run)]
     assert main([*command, "--wait-for-ranks", "0.3"]) == 4
-    assert "of other ranks have no outcome after 0.3 seconds" in capsys.readouterr().err
+    assert "of other ranks have no outcome, and none came for 0.3 seconds" in capsys.readouterr().err
 
     other = start_client(stub.url, data, run, environment={"RANK": "1", "WORLD_SIZE": "2"})
     assert main([*command, "--wait-for-ranks", "60"]) == 0

@@ -100,6 +100,10 @@ def test_lmms_eval_files_have_its_names_and_keys(finished_run):
     assert {"doc_id", "input", "target", "filtered_resps", "token_counts", "doc_hash", "exact_match"} <= first.keys()
     assert "resps" not in first, "left out where it equals filtered_resps"
     assert (first["target"], first["filtered_resps"], first["exact_match"]) == ("no", ["no"], 1.0)
+    # lmms-eval's log browser finds the samples by the results file's prefix and by each task it names.
+    tasks = list(json.loads(results.read_text())["results"])
+    found = [results.with_name(f"{results.stem.removesuffix('_results')}_samples_{task}.jsonl") for task in tasks]
+    assert found == [samples]
     figures = json.loads(results.read_text())["results"]["data"]
     assert figures["exact_match,none"] == summary_of(finished_run)["scores"]["exact_match"]["mean"]
 

@@ -106,15 +106,14 @@ def served_llava(
 @pytest.fixture
 def packed_logits() -> Callable[..., Tensor]:
     """`packed_logits(model, token_ids, image_rows, embeddings)`: one prompt, whole -> (tokens, vocabulary)."""
-    from model_providers.backends.attention import TorchAttention
     from model_providers.backends.kv_cache import KVCache
-    from model_providers.backends.step_metadata import ImageRows, PrefillChunk, StepMetadata
+    from model_providers.backends.step_metadata import ImageRows, StepMetadata
+    from model_providers.backends.torch_attention import TorchAttention
 
     def compute(model: Any, token_ids: Tensor, image_rows: Tensor | None = None, embeddings: Any = None) -> Tensor:
         count = len(token_ids)
-        places = torch.arange(count)
         images = None if image_rows is None else ImageRows(image_rows, embeddings)
-        step = StepMetadata(places, places, 0, [], [PrefillChunk(slice(0, count), count, None)], images)
+        step = StepMetadata.of_prompt(count, block_size=16, device=torch.device("cpu")).with_images(images)
         cache = KVCache(
             num_layers=model.config.num_layers,
             num_blocks=-(-count // 16),

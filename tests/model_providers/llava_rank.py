@@ -15,9 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from model_providers import get_model
-from model_providers.backends.attention import TorchAttention
 from model_providers.backends.kv_cache import KVCache
-from model_providers.backends.step_metadata import PrefillChunk, StepMetadata
+from model_providers.backends.step_metadata import StepMetadata
+from model_providers.backends.torch_attention import TorchAttention
 from model_providers.checkpoint.peek import peek
 from model_providers.config import ModelConfig
 from model_providers.parallel import initialize_tensor_parallel, join_world, shutdown_parallel
@@ -41,8 +41,7 @@ def load(checkpoint: Path) -> Any:
 
 def logits(model: Any, token_ids: Tensor) -> Tensor:
     count = len(token_ids)
-    places = torch.arange(count)
-    step = StepMetadata(places, places, 0, [], [PrefillChunk(slice(0, count), count, None)])
+    step = StepMetadata.of_prompt(count, block_size=16, device=torch.device("cpu"))
     cache = KVCache(
         num_layers=model.config.num_layers,
         num_blocks=-(-count // 16),

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 # Packages in which a declared one publishes part of its own interface, the errors it raises included.
-PART_OF = {"starlette": "fastapi", "pydantic-core": "pydantic", "huggingface-hub": "transformers"}
+PART_OF = {"starlette": "fastapi", "pydantic-core": "pydantic", "huggingface-hub": "transformers", "yarl": "aiohttp"}
 # Looked for by uvicorn (uvloop, httptools) and by transformers (gguf, accelerate, pillow) where they are installed.
 FOUND_BY_OTHERS = {"uvloop", "httptools", "gguf", "accelerate", "pillow"}
 

@@ -7,6 +7,8 @@ import sys
 from importlib.metadata import Distribution
 from pathlib import Path
 
+from model_providers.kernels.build import targets_of_architecture
+
 
 def source_files(repository: Path, packages: list[str]) -> set[str]:
     """Files below the packages that git tracks or would track."""
@@ -18,7 +20,13 @@ def source_files(repository: Path, packages: list[str]) -> set[str]:
 def test_wheel_holds_every_file_of_the_packages(wheel_contents: Path, repository: Path, packages: list[str]) -> None:
     shipped = {str(path.relative_to(wheel_contents)) for path in wheel_contents.rglob("*") if path.is_file()}
     code_and_data = {name for name in shipped if not name.startswith("megaserve-")}
-    assert code_and_data == source_files(repository, packages)
+    kernels = {f"model_providers/kernels/lib/kernels_{target}.so" for target in targets_of_architecture()}
+    assert code_and_data == source_files(repository, packages) | kernels
+
+
+def test_wheel_says_which_machines_it_is_for(wheel_contents: Path) -> None:
+    (metadata,) = wheel_contents.glob("*.dist-info")
+    assert "Tag: py3-none-linux_" in (metadata / "WHEEL").read_text()
 
 
 def test_wheel_top_level_is_the_packages_alone(wheel_contents: Path, packages: list[str]) -> None:

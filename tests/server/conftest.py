@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -149,3 +150,30 @@ def stub_server(start_stub_server: Callable[..., Any]) -> Iterator[StubServer]:
 def client(stub_server: StubServer) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=stub_server.url, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def byte_level_checkpoint(tokenizer_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random Llama over the tokenizer above as a Megatron checkpoint; the last 8 of its 408 rows are padding."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from model_providers.checkpoint.import_command import import_hf
+
+    directory = tmp_path_factory.mktemp("byte_level")
+    torch.manual_seed(11)
+    config = LlamaConfig(
+        vocab_size=408,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=1024,
+        initializer_range=0.2,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    for file in tokenizer_directory.iterdir():
+        shutil.copy(file, directory)
+    import_hf(directory, directory / "megatron")
+    return directory / "megatron"

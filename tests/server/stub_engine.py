@@ -2,8 +2,8 @@
 
 The tokens of an answer are the prompt's, again and again. A request's seed asks for special behaviour:
 CRASH ends the process, FAIL_ONE reports an error for this request alone, SILENT stops all messages, SLOW makes a token
-every 50 ms, NAN and INFINITE put such log-probabilities into the answer.
-Every added and aborted request is written to the log file, one JSON object a line.
+every 50 ms, NAN and INFINITE put such log-probabilities into the answer, STUCK is never run, though all looks alive.
+Every added and aborted request, and every control, is written to the log file, one JSON object a line.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import zmq
 from server.ipc import (
     AbortRequests,
     AddRequests,
+    Control,
+    ControlDone,
     EngineFailed,
     EngineLimits,
     EngineReady,
@@ -29,6 +31,7 @@ from server.ipc import (
     Heartbeat,
     Shutdown,
     StepOutputs,
+    StepRecord,
     address,
     configure,
     decode_to_engine,
@@ -37,7 +40,7 @@ from server.ipc import (
 from server.process_lifetime import die_with_parent
 from server.request import EngineRequest, RequestOutput, RequestTimings, TokenLogprob
 
-CRASH, FAIL_ONE, SILENT, SLOW, NAN, INFINITE = range(1001, 1007)
+CRASH, FAIL_ONE, SILENT, SLOW, NAN, INFINITE, STUCK = range(1001, 1008)
 
 LIMITS = EngineLimits(
     vocab_size=400, max_model_len=256, block_size=16, num_blocks=64, max_batched_tokens=512, max_running_requests=64
@@ -52,19 +55,30 @@ class StubEngine:
         self.log = log
         self.running: dict[str, tuple[EngineRequest, itertools.cycle[int]]] = {}
         self.made: dict[str, list[int]] = {}
+        self.waiting: set[str] = set()
+        self.is_paused = False
+        self.num_steps = 0
+        self.num_generated = 0
 
     def run(self) -> None:
         while True:
-            if not self.running and not self.socket.poll(200):
+            if not self.has_work and not self.socket.poll(200):
                 self.socket.send(encode(Heartbeat(self.stats())))
             while self.socket.poll(0):
                 if not self.handle(decode_to_engine(self.socket.recv())):
                     return
-            if self.running:
+            if self.has_work:
                 if any(request.params.seed == SLOW for request, _ in self.running.values()):
                     time.sleep(0.05)
+                record = StepRecord("decode", 0.001, len(self.running), len(self.running))
+                self.num_steps += 1
+                self.num_generated += len(self.running)
                 outputs = [self.step(request, tokens) for request, tokens in list(self.running.values())]
-                self.socket.send(encode(StepOutputs(outputs, self.stats())))
+                self.socket.send(encode(StepOutputs(outputs, self.stats(), [record])))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.running) and not self.is_paused
 
     def handle(self, message: object) -> bool:
         match message:
@@ -74,18 +88,37 @@ class StubEngine:
             case AbortRequests(request_ids):
                 for request_id in request_ids:
                     was_running = self.running.pop(request_id, None) is not None
+                    self.waiting.discard(request_id)
                     self.note({"aborted": request_id, "was_running": was_running})
+            case Control(control_id, action, num_steps):
+                self.note({"control": action, "num_steps": num_steps})
+                self.is_paused = {"pause": True, "resume": False}.get(action, self.is_paused)
+                error = "no profile is being recorded" if action == "stop_profile" else ""
+                self.socket.send(encode(Heartbeat(self.stats())))
+                self.socket.send(encode(ControlDone(control_id, error)))
             case Shutdown():
                 return False
         return True
 
     def add(self, request: EngineRequest) -> None:
         seed = request.params.seed
-        self.note({"added": request.request_id, "seed": seed, "prompt": request.prompt_token_ids, **images_of(request)})
+        self.note(
+            {
+                "added": request.request_id,
+                "seed": seed,
+                "priority": request.priority,
+                "prompt": request.prompt_token_ids,
+                **({} if request.params.grammar is None else {"grammar": request.params.grammar.text}),
+                **images_of(request),
+            }
+        )
         if seed == CRASH:
             os._exit(1)
         if seed == SILENT:
             time.sleep(3600)
+        if seed == STUCK:
+            self.waiting.add(request.request_id)
+            return
         self.running[request.request_id] = (request, itertools.cycle(request.prompt_token_ids))
         self.made[request.request_id] = []
 
@@ -115,7 +148,15 @@ class StubEngine:
         )
 
     def stats(self) -> EngineStats:
-        return EngineStats(num_running=len(self.running), num_blocks=64, num_free_blocks=64 - len(self.running))
+        return EngineStats(
+            num_steps=self.num_steps,
+            num_running=len(self.running),
+            num_waiting=len(self.waiting),
+            num_blocks=64,
+            num_free_blocks=64 - len(self.running),
+            total_generated_tokens=self.num_generated,
+            is_paused=self.is_paused,
+        )
 
     def note(self, entry: dict[str, object]) -> None:
         with self.log.open("a") as file:

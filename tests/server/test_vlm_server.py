@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -162,6 +163,7 @@ def test_answers_are_hugging_face_s_with_any_number_of_images(client: httpx.Clie
         tokens, meta = ask(client, parts)
         assert tokens == truth[0].answer(parts)
         assert meta["image_tokens"] == TOKENS_PER_IMAGE * sum(isinstance(part, bytes) for part in parts)
+        assert ("encoder_seconds" in meta) == (meta["image_tokens"] > 0)
 
 
 def test_the_same_words_with_another_picture_and_back(client: httpx.Client) -> None:
@@ -195,8 +197,12 @@ def test_chat_places_pictures_where_their_parts_are(client: httpx.Client, truth:
 def test_a_second_question_finds_the_first_one_s_image(client: httpx.Client, request: pytest.FixtureRequest) -> None:
     fresh = picture(77)
     before = client.get("/server_info").json()["stats"]
-    ask(client, [fresh, 40])
-    ask(client, [1, fresh, 40])
+    _, meta = ask(client, [fresh, 40])
+    assert (meta["images_encoded"], meta["image_cache_hits"]) == (1, 0)
+    assert meta["encoder_seconds"] > 0
+    _, meta = ask(client, [1, fresh, 40])
+    assert (meta["images_encoded"], meta["image_cache_hits"]) == (0, 1)
+    assert meta["encoder_seconds"] == 0
     _, meta = ask(client, [fresh, 41])
     after = client.get("/server_info").json()["stats"]
     assert after["total_images_encoded"] > before["total_images_encoded"]
@@ -213,3 +219,60 @@ def test_bad_pictures_are_refused_and_the_next_question_is_answered(client: http
         body = {"text": "w1", "image_data": base64.b64encode(data).decode()}
         assert client.post("/generate", json=body).status_code == 400
     assert ask(client, QUESTIONS[1])[0]
+
+
+PICTURE_TASK = """\
+task: local_pictures
+dataset_path: json
+dataset_kwargs: {data_files: {test: DATA}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{question}}"
+doc_to_image: !function pictures.of
+doc_to_target: "x"
+generation_kwargs: {until: ["</s>"], max_gen_toks: 8, temperature: 0, logit_bias: {"98": -100.0}}
+metric_list: [{metric: exact_match}]
+"""
+PICTURE_FUNCTION = """\
+from PIL import Image
+
+
+def of(doc):
+    return [Image.open(doc["picture"])]
+"""
+
+
+def test_lm_evaluation_harness_asks_about_pictures(
+    client: httpx.Client, truth: tuple[Truth, Path], request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if "small" in request.node.callspec.id:
+        pytest.skip("the harness takes long to start; once is enough")
+    questions: list[tuple[list[int], bytes]] = [([3, 4], BLUE), ([9], RED), ([5, 6, 7], BLUE)]
+    rows = []
+    for index, (words, image) in enumerate(questions):
+        (tmp_path / f"{index}.png").write_bytes(image)
+        rows.append({"question": " ".join(f"w{word}" for word in words), "picture": str(tmp_path / f"{index}.png")})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "pictures.py").write_text(PICTURE_FUNCTION)
+    (tmp_path / "pictures.yaml").write_text(PICTURE_TASK.replace("DATA", str(tmp_path / "rows.jsonl")))
+    run = {
+        "model": "local-chat-completions",
+        "task": "local_pictures",
+        "arguments": {
+            "base_url": str(client.base_url).rstrip("/") + "/v1/chat/completions",
+            "model": "megatron",
+        },
+        "options": {"apply_chat_template": True},
+    }
+    (tmp_path / "plan.json").write_text(json.dumps({"tasks": str(tmp_path), "runs": [run]}))
+    script = Path(__file__).with_name("clients") / "run_lm_eval.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "plan.json"), str(tmp_path / "out.json")],
+        capture_output=True, text=True, timeout=250,
+        env=os.environ | {"HF_HOME": str(tmp_path / "cache"), "HF_DATASETS_OFFLINE": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    [samples] = json.loads((tmp_path / "out.json").read_text())
+    for sample, (words, image) in zip(samples, questions, strict=True):
+        made = [int(word.removeprefix("w")) for word in sample["answers"][0][0].split()]
+        assert made == truth[0].answer([image, *words, 7])

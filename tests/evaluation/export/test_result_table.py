@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import openpyxl
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.datasets.tsv import read_table
-from evaluation.export.delimited import encode_table, export_csv, export_tsv
+from evaluation.errors import RunDirectoryError
+from evaluation.export.delimited import export_csv, export_tsv, write_rows
+from evaluation.export.formats import ExportFormat, export_table
 from evaluation.export.json_records import export_json
-from evaluation.export.table import ResultTable, result_table
+from evaluation.export.parquet import export_parquet
+from evaluation.export.table import ResultTable, check_read_back, result_table
 from evaluation.export.xlsx import export_xlsx
 from evaluation.run_directory.record import Record
 from evaluation.run_directory.run_item import RunItem
@@ -72,13 +77,16 @@ def test_odd_cells_survive_as_data_and_as_prediction(tmp_path):
 
 @given(st.lists(st.lists(st.text(), min_size=2, max_size=2), min_size=1, max_size=4))
 def test_any_text_survives(rows):
-    header = ["index", "question"]
-    assert read_table(encode_table(header, rows), "t") == (header, rows)
+    file = io.StringIO(newline="")
+    write_rows(file, [["index", "question"], *rows])
+    assert read_table(file.getvalue().encode("utf-8", "surrogateescape"), "t") == (["index", "question"], rows)
 
 
-def test_bytes_that_are_no_text_come_back_as_they_were():
+def test_bytes_that_are_no_text_come_back_as_they_were(tmp_path):
     data = b"index\tquestion\n1\t\xff\xfe\n"
-    assert encode_table(*read_table(data, "t")) == data
+    header, rows = read_table(data, "t")
+    export_tsv(tmp_path / "r.tsv", ResultTable(header, rows))
+    assert (tmp_path / "r.tsv").read_bytes() == data
 
 
 @pytest.mark.parametrize("record", [None, make_record("a", None, Status.TIMEOUT)])
@@ -99,14 +107,19 @@ def test_columns_that_only_some_rows_have(tmp_path):
     ]  # fmt: skip
 
 
-def test_json_and_workbook_hold_the_same(tmp_path):
-    """Read by other people's readers: the json module, and openpyxl with what it does to `_xHHHH_` undone."""
+def test_json_workbook_and_parquet_hold_the_same(tmp_path):
+    """Read by other people's readers: the json module, pyarrow, and openpyxl with what it does to `_xHHHH_` undone."""
     short = [cell for cell in [*ODD, "_x0041_", "_x000D_ literal", "\ufffe", "x" * 32_767] if len(cell) <= 32_767]
     table = ResultTable(["index", "prediction"], [[str(n), cell] for n, cell in enumerate(short)])
 
     export_json(tmp_path / "r.json", table)
     export_xlsx(tmp_path / "r.xlsx", table)
+    export_parquet(tmp_path / "r.parquet", table)
 
+    assert pyarrow.parquet.read_table(tmp_path / "r.parquet").to_pydict() == {
+        "index": list(range(len(short))),
+        "prediction": short,
+    }
     records = json.loads((tmp_path / "r.json").read_text())
     assert records == [{"index": n, "prediction": cell} for n, cell in enumerate(short)]
     sheet = openpyxl.load_workbook(tmp_path / "r.xlsx").active
@@ -143,4 +156,49 @@ def test_thinking_column_where_there_is_thinking():
     items = [RunItem(key=key, item_id=key, row=1, columns={"index": key}) for key in "ab"]
     records = {"a": replace(make_record("a", "x"), reasoning="because"), "b": make_record("b", "y")}
     table = result_table(items, records)
-    assert table == ResultTable(["index", "prediction", "thinking"], [["a", "x", "because"], ["b", "y", ""]])
+    assert table.header == ["index", "prediction", "thinking"]
+    assert list(table.rows) == [["a", "x", "because"], ["b", "y", ""]]
+
+
+@pytest.mark.parametrize("name", [one for one in ExportFormat if one is not ExportFormat.LMMS_EVAL])
+def test_every_format_holds_every_cell_or_says_where_it_went(tmp_path, name, capsys):
+    table = ResultTable(["index", "prediction"], [[str(number), cell] for number, cell in enumerate(ODD)])
+
+    path = export_table(tmp_path / f"r.{name.value}", name, table)
+
+    assert list(tmp_path.iterdir()) == [path], "nothing temporary is left"
+    if name is ExportFormat.XLSX:
+        assert path.suffix == ".tsv"
+        assert "a cell of 'prediction' has 40000 characters" in capsys.readouterr().err
+    if path.suffix in (".tsv", ".csv"):
+        rows = read_as_csv(path, "\t" if path.suffix == ".tsv" else ",")
+        assert rows == [table.header, *table.rows]
+
+
+def test_no_rows_at_all(tmp_path):
+    for name in (ExportFormat.TSV, ExportFormat.JSON, ExportFormat.XLSX, ExportFormat.PARQUET):
+        export_table(tmp_path / f"r.{name.value}", name, ResultTable(["index", "prediction"], []))
+    assert json.loads((tmp_path / "r.json").read_text()) == []
+
+
+def test_a_file_that_reads_back_otherwise_never_takes_its_name(tmp_path):
+    table = ResultTable(["index"], [["1"], ["2"]])
+    for read in ([["index"], ["1"]], [["index"], ["1"], ["2"], ["3"]], [["index"], ["1"], ["two"]]):
+        with pytest.raises(RunDirectoryError, match=r"row [23] does not come back"):
+            check_read_back(tmp_path / "r", table, read)
+
+
+def test_rows_are_made_one_by_one(tmp_path):
+    """A table larger than what is kept of it: no export asks for all rows at once."""
+
+    class Rows:
+        def __len__(self):
+            return 5000
+
+        def __iter__(self):
+            for number in range(5000):
+                yield [str(number), "x" * 10]
+
+    for name in (ExportFormat.TSV, ExportFormat.CSV, ExportFormat.JSON, ExportFormat.PARQUET, ExportFormat.XLSX):
+        export_table(tmp_path / f"r.{name.value}", name, ResultTable(["index", "prediction"], Rows()))
+    assert len(json.loads((tmp_path / "r.json").read_text())) == 5000

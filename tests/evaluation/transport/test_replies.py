@@ -53,9 +53,16 @@ def test_error_messages(body, message):
     assert http_failure(400, {}, body).message == message
 
 
-def test_context_overflow_is_told_by_its_code():
-    body = json.dumps({"error": {"message": "too long", "code": "context_length_exceeded"}}).encode()
-    assert http_failure(400, {}, body).status is Status.CONTEXT_OVERFLOW
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "too long", "type": "invalid_request_error", "code": "context_length_exceeded"},
+        {"message": "too long", "type": "context_length_exceeded", "field": "text"},
+    ],
+    ids=["OpenAI's", "/generate's"],
+)
+def test_context_overflow_is_told_by_its_code(error):
+    assert http_failure(400, {}, json.dumps({"error": error}).encode()).status is Status.CONTEXT_OVERFLOW
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def generate(text: Any, reason: Any = "stop", **meta: Any) -> dict[str, Any]:
         (None, "length", Status.NO_ANSWER_LENGTH),
         (None, "stop", Status.MALFORMED_RESPONSE),
         (["B"], "stop", Status.MALFORMED_RESPONSE),
-        ("half", "abort", Status.SERVER_5XX),
+        ("half", "abort", Status.CANCELLED),
         ("half", "error", Status.SERVER_5XX),
         ("", "content_filter", Status.CONTENT_FILTER),
         ("B", None, Status.MALFORMED_RESPONSE),
@@ -103,6 +110,13 @@ def generate(text: Any, reason: Any = "stop", **meta: Any) -> dict[str, Any]:
 )
 def test_finish_reasons(make, parse, content, reason, status):
     assert parse(make(content, reason)).status is status
+
+
+def test_what_a_server_says_beside_the_text():
+    reply = parse_generate(generate("B", queue_time=0.25, ttft=1, e2e_latency=None))
+    assert reply.times == {"queue": 0.25, "first_token": 1.0}
+    reply = parse_chat(chat("B", system_fingerprint="fp_1"))
+    assert (reply.fingerprint, reply.times) == ("fp_1", None)
 
 
 def test_text_stays_as_it_came_and_tokens_are_counted():

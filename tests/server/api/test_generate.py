@@ -38,6 +38,19 @@ def test_text_in_text_out(client: httpx.Client) -> None:
     assert meta["queue_time"] == 0
 
 
+def test_the_reply_says_what_it_was_made_with(client: httpx.Client) -> None:
+    meta = generate(client, text="hello", sampling_params={"temperature": 0.5, "top_k": -1, "stop": "x", "seed": -1})
+    meta = meta["meta_info"]
+    assert meta["weight_version"] == "iter_0000001"
+    effective = meta["effective_sampling_params"]
+    assert (effective["temperature"], effective["top_k"], effective["top_p"]) == (0.5, 0, 1.0)
+    assert (effective["max_new_tokens"], effective["stop"]) == (128, ["x"])
+    assert effective["stop_token_ids"] == [2]  # the model's own end
+    assert effective["seed"] == 2**63 - 1
+    again = generate(client, text="hello", sampling_params={"seed": effective["seed"]})
+    assert again["meta_info"]["effective_sampling_params"]["seed"] == effective["seed"]
+
+
 def test_put_is_post(client: httpx.Client) -> None:
     reply = client.put("/generate", json={"input_ids": [70], "sampling_params": {"max_tokens": 2}})
     assert reply.json()["output_ids"] == [70, 70]
@@ -112,6 +125,25 @@ def test_streams_hold_all_text_so_far_and_end_like_the_plain_reply(client: httpx
     assert seen[0]["meta_info"]["finish_reason"] is None
 
 
+def test_deltas_add_up_to_the_plain_reply(client: httpx.Client) -> None:
+    body: dict[str, Any] = {
+        "text": "hello 😀 world", "sampling_params": {"max_new_tokens": 40, "stop": ["zzz"]},
+        "return_logprob": True, "logprob_start_len": 0,
+    }  # fmt: skip
+    plain = generate(client, **body)
+    cumulative = events(client, "/generate", {**body, "stream_mode": "cumulative"})
+    assert cumulative[-1]["text"] == plain["text"]
+    body["sampling_params"]["seed"] = 1004  # slow, so that there are many events
+    seen = events(client, "/generate", {**body, "stream_mode": "delta"})
+    assert len(seen) > 5
+    assert "".join(event["text"] for event in seen) == plain["text"]
+    for name in ("input_token_logprobs", "output_token_logprobs"):
+        entries = [entry for event in seen for entry in event["meta_info"][name]]
+        assert entries == plain["meta_info"][name]
+    assert [token for event in seen for token in event["output_ids"]] == plain["output_ids"]
+    assert seen[-1]["meta_info"]["completion_tokens"] == 40
+
+
 def test_a_streamed_batch_says_whose_event_it_is(client: httpx.Client) -> None:
     seen = events(client, "/generate", {"input_ids": [[70], [71]], "sampling_params": {"max_new_tokens": 2, "n": 2}})
     last = {event["index"]: event["text"] for event in seen}
@@ -136,6 +168,18 @@ def test_logprobs_in_triples(client: httpx.Client) -> None:
     assert meta["output_top_logprobs"] == [[[-0.5, 70, "d"], [-1.5, 71, "e"]]]
     later = generate(client, **body, logprob_start_len=1)["meta_info"]
     assert later["input_token_logprobs"] == [[-0.5, 71, None]]
+
+
+def test_a_prompt_alone_can_be_scored(client: httpx.Client) -> None:
+    body = {"input_ids": [70, 71], "sampling_params": {"max_new_tokens": 0}, "return_logprob": True}
+    reply = generate(client, **body, logprob_start_len=0)
+    assert (reply["text"], reply["output_ids"]) == ("", [])
+    meta = reply["meta_info"]
+    assert (meta["completion_tokens"], meta["finish_reason"]) == (0, {"type": "length", "length": 0})
+    assert meta["input_token_logprobs"] == [[None, 70, None], [-0.5, 71, None]]
+    assert meta["output_token_logprobs"] == []
+    refused = client.post("/generate", json=body)
+    assert "log-probabilities of the prompt alone" in refused.json()["error"]["message"]
 
 
 def test_infinite_logprobs_are_floored(client: httpx.Client) -> None:

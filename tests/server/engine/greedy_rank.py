@@ -20,6 +20,7 @@ from server.config import ResolvedDocument
 from server.engine.build import build_rank
 from server.engine.engine import Engine
 from server.engine.model_runner import follow
+from server.engine.profiler import RankProfiler
 from server.engine.step_plan import StepKind
 from server.engine.warmup import warm_up
 from server.request import EngineRequest, SamplingParams
@@ -61,7 +62,7 @@ def main() -> None:
         built.engine.signal(StepKind.STOP)
         result_path.write_bytes(msgspec.json.encode({"tokens": tokens, "stats": built.engine.stats()}))
     else:
-        follow(built.runner)
+        follow(built.runner, RankProfiler(None, dist.get_rank()))
     shutdown_parallel()
 
 

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from model_providers.checkpoint.single_process import process_group_of_one
 from server.arguments.resolver import main as resolve
 from server.config import ResolvedDocument
+from server.engine import model_runner
 from server.engine.build import BuiltRank, build_rank
 from server.engine.engine import Engine
 from server.engine.warmup import warm_up
@@ -193,3 +194,17 @@ def test_what_serves_is_megatron_s_model_with_its_keys_and_values(
     down = state["decoder.layers.1.mlp.linear_fc2.weight"]
     torch.testing.assert_close(down, reference["model.layers.1.mlp.down_proj.weight"], rtol=0, atol=0)
     torch.testing.assert_close(state["output_layer.weight"], reference["lm_head.weight"], rtol=0, atol=0)
+
+
+def test_log_probabilities_of_a_prompt_come_in_pieces_of_bounded_size(
+    engine: Engine, truth: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_runner, "MOST_LOGITS", 7 * VOCABULARY + 3)  # seven rows at a time, of chunks of 24
+    prompt = prompt_of(60, 4)
+    [first] = run(engine, request("a", prompt, max_new_tokens=1, temperature=0.0, prompt_logprobs=1))["a"]
+    expected = truth(prompt)
+    assert first.prompt_logprobs is not None
+    assert len(first.prompt_logprobs) == 60
+    for position, entry in enumerate(first.prompt_logprobs):
+        if entry is not None:
+            assert entry.logprob == pytest.approx(float(expected[position - 1][prompt[position]]), abs=1e-4)

@@ -15,7 +15,7 @@ from model_providers.checkpoint.save import save_legacy_torch
 
 
 # 20 blocks of 16 tokens hold a fraction of what the workload wants at once; 48 tokens a step split its long prompts.
-@pytest.mark.parametrize(("ranks", "kv_cache_gb"), [(1, "0.0138"), (3, "0.0046")])
+@pytest.mark.parametrize(("ranks", "kv_cache_gb", "kernels"), [(1, "0.0138", "auto"), (3, "0.0046", "off")])
 def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     run_engine: Any,
     smollm2_checkpoint: Path,
@@ -24,8 +24,9 @@ def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     greedy_choices: Any,
     ranks: int,
     kv_cache_gb: str,
+    kernels: str,
 ) -> None:
-    flags = ("--dtype", "fp32", "--kv-cache-gb", kv_cache_gb, "--max-batched-tokens", "48")
+    flags = ("--dtype", "fp32", "--kv-cache-gb", kv_cache_gb, "--max-batched-tokens", "48", "--kernels", kernels)
     result = run_engine(smollm2_checkpoint, mixed_workload, *flags, ranks=ranks)
     for item in mixed_workload:
         tokens = result["tokens"][item["id"]]
@@ -42,7 +43,9 @@ def test_staggered_requests_get_hugging_face_s_greedy_tokens(
 _VOCABULARY = 131
 
 
-@pytest.mark.parametrize(("layout", "ranks"), [("torch_dist", 2), ("legacy of 4 ranks", 2)])
+@pytest.mark.parametrize(
+    ("layout", "ranks", "kernels"), [("torch_dist", 2, "auto"), ("legacy of 4 ranks", 2, "portable")]
+)
 def test_another_tensor_parallel_size_gives_the_same_tokens_and_no_padding(
     run_engine: Any,
     greedy_choices: Any,
@@ -50,6 +53,7 @@ def test_another_tensor_parallel_size_gives_the_same_tokens_and_no_padding(
     tmp_path: Path,
     layout: str,
     ranks: int,
+    kernels: str,
 ) -> None:
     model, source = padded_model
     checkpoint = tmp_path / "megatron"
@@ -70,7 +74,8 @@ def test_another_tensor_parallel_size_gives_the_same_tokens_and_no_padding(
         }
         for index, length in enumerate(lengths)
     ]
-    result = run_engine(checkpoint, workload, "--dtype", "fp32", "--kv-cache-gb", "0.01", ranks=ranks)
+    flags = ("--dtype", "fp32", "--kv-cache-gb", "0.01", "--kernels", kernels)
+    result = run_engine(checkpoint, workload, *flags, ranks=ranks)
     padding_would_win = False
     for item in workload:
         tokens = result["tokens"][item["id"]]

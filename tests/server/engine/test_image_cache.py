@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from server.engine.block_pool import BlockPool
 from server.engine.image_cache import ImageCache
-from server.engine.prompt_image import PromptImage, open_image
+from server.engine.prompt_image import ImageFiles, PromptImage
 from server.engine.scheduler import Scheduler, SchedulerLimits
 from server.engine.sequence import Sequence
 from server.engine.step_plan import StepPlan, build_plan
@@ -62,6 +62,30 @@ def test_a_burst_waits_for_later_steps_but_one_image_always_passes() -> None:
     cache = make_cache(tokens=100, per_step=5)
     assert step(cache, image("a", 9), image("b", 2))[0] == [True, False]
     assert step(cache, image("b", 2), image("c", 3), image("d", 1))[0] == [True, True, False]
+
+
+def test_forgetting_all_evicts_with_the_next_step() -> None:
+    cache = make_cache()
+    step(cache, image("a", 4), image("b", 4))
+    slots = {cache.slot_of("a"), cache.slot_of("b")}
+    cache.forget_all()
+    available, evicted, encoded = step(cache, image("a", 4))
+    assert (available, set(evicted), encoded) == ([True], slots, ["a"])
+
+
+def test_a_request_knows_what_its_images_cost() -> None:
+    scheduler = make_scheduler(make_cache(tokens=100), budget=5)
+    first = make_sequence("a", [image("x", 6, first=2)], 10)
+    second = make_sequence("b", [image("x", 6, first=1), image("y", 4, first=8)], 14)
+    text = make_sequence("c", [], 3)
+    for sequence in (first, second, text):
+        scheduler.add(sequence)
+    while scheduler.has_work:
+        run_step(scheduler)
+    of_first, of_second = first.image_usage(), second.image_usage()
+    assert of_first is not None and (of_first.num_encoded, of_first.num_cache_hits) == (1, 0)
+    assert of_second is not None and (of_second.num_encoded, of_second.num_cache_hits) == (1, 1)
+    assert text.image_usage() is None
 
 
 @settings(max_examples=200, deadline=None)
@@ -166,11 +190,14 @@ def test_pixels_are_checked_when_the_request_comes_and_survive_their_file(tmp_pa
     values = np.arange(12, dtype=np.float32).reshape(1, 3, 2, 2)
     file.write_bytes(values.tobytes())
     wanted = EngineImage(digest="x", first_token=0, num_tokens=1, pixels_file=str(file), shape=(1, 3, 2, 2))
-    opened = open_image(wanted)
+    files = ImageFiles()
+    opened = files.open(wanted)
     file.unlink()
     np.testing.assert_array_equal(opened.pixels, values)
+    assert files.open(wanted).pixels is opened.pixels, "who asks about the same image shares the mapping"
+    del opened
     with pytest.raises(FileNotFoundError):
-        open_image(wanted)
+        files.open(wanted)
     file.write_bytes(b"short")
     with pytest.raises(ValueError, match="5 bytes for float32 pixels"):
-        open_image(wanted)
+        files.open(wanted)

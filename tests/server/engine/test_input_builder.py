@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,38 +69,13 @@ def test_against_token_by_token(seed: int, count: int) -> None:
 def test_attention_reads_each_sequence_s_own_blocks_and_no_others(seed: int, count: int) -> None:
     items = random_step(seed, count)
     metadata = build(items).metadata
-    decode = [item for item in items if item.num_new == 1]
-    assert metadata.num_decode_rows == len(decode)
-    covered = 0
-    for group in metadata.decode_groups:
-        assert group.rows.start == covered
-        covered = group.rows.stop
-        for row, blocks, padding in zip(decode[group.rows], group.blocks, group.padding, strict=True):
-            length = row.sequence.num_computed + 1
-            own = -(-length // BLOCK)
-            assert blocks[:own].tolist() == row.sequence.blocks[:own]
-            assert not blocks[own:].any()
-            assert padding[0, 0].tolist() == [False] * length + [True] * (len(blocks) * BLOCK - length)
-    assert covered == len(decode)
-    begin = len(decode)
-    for item, chunk in zip(items[len(decode) :], metadata.prefill_chunks, strict=True):
-        length = item.sequence.num_computed + item.num_new
-        assert (chunk.rows.start, chunk.rows.stop, chunk.kv_length) == (begin, begin + item.num_new, length)
-        begin += item.num_new
-        if item.sequence.num_computed == 0:
-            assert chunk.blocks is None
-        else:
-            assert chunk.blocks is not None
-            assert chunk.blocks.tolist() == [item.sequence.blocks[: -(-length // BLOCK)]]
-
-
-@pytest.mark.parametrize(("lengths", "groups"), [([40, 39, 38], 1), ([40, 10, 9], 2), ([100, 30, 5, 5], 3)])
-def test_rows_of_very_different_length_are_attended_apart(lengths: list[int], groups: int) -> None:
-    items = []
-    for index, length in enumerate(lengths):
-        request = EngineRequest(request_id=str(index), prompt_token_ids=[1] * length, params=SamplingParams())
-        sequence = Sequence(request, BLOCK)
-        sequence.num_computed = length - 1
-        sequence.blocks = list(range(index * 30, index * 30 + -(-length // BLOCK)))
-        items.append(ScheduledSequence(sequence, 1, samples=True))
-    assert len(build(items).metadata.decode_groups) == groups
+    assert metadata.query_starts[0] == 0
+    rows = zip(items, metadata.query_starts[1:], metadata.kv_lengths, metadata.block_tables, strict=True)
+    end = 0
+    for item, query_end, kv_length, table in rows:
+        end += item.num_new
+        assert query_end == end
+        assert kv_length == item.sequence.num_computed + item.num_new
+        own = item.sequence.blocks
+        assert table[: len(own)].tolist() == own
+        assert not table[len(own) :].any()

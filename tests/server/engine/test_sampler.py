@@ -158,3 +158,14 @@ def test_the_chosen_token_s_logprob_is_the_very_number_in_the_list() -> None:
     for entry, token in zip(token_logprobs(logits, best, [1] * 6), best, strict=True):
         assert entry.top_token_ids == [token]
         assert entry.top_logprobs == [entry.logprob]
+
+
+def test_logprobs_over_several_pieces_of_the_vocabulary() -> None:
+    torch.manual_seed(2)
+    logits = 5 * torch.randn(3, 2 * sampler_module._VOCABULARY_PIECE + 77)
+    logits[1, : sampler_module._VOCABULARY_PIECE] = -math.inf
+    tokens = [5, sampler_module._VOCABULARY_PIECE + 1, logits.shape[1] - 1]
+    reference = logits.double().log_softmax(-1)
+    for row, entry in enumerate(token_logprobs(logits, tokens, [3, 3, 3])):
+        assert entry.logprob == pytest.approx(float(reference[row, tokens[row]]), abs=1e-5)
+        assert entry.top_logprobs == pytest.approx(reference[row].topk(3).values.tolist(), abs=1e-5)

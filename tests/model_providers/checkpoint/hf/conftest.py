@@ -41,9 +41,9 @@ def serving_logits() -> Callable[[Path, list[int]], Tensor]:
 
     def compute(checkpoint: Path, token_ids: list[int]) -> Tensor:
         from model_providers import get_model
-        from model_providers.backends.attention import TorchAttention
         from model_providers.backends.kv_cache import KVCache
-        from model_providers.backends.step_metadata import PrefillChunk, StepMetadata
+        from model_providers.backends.step_metadata import StepMetadata
+        from model_providers.backends.torch_attention import TorchAttention
         from model_providers.checkpoint.peek import peek
         from model_providers.checkpoint.single_process import process_group_of_one
         from model_providers.config import ModelConfig
@@ -61,8 +61,7 @@ def serving_logits() -> Callable[[Path, list[int]], Tensor]:
             packed_linears=False,
         )
         count = len(token_ids)
-        places = torch.arange(count)
-        step = StepMetadata(places, places, 0, [], [PrefillChunk(slice(0, count), count, None)])
+        step = StepMetadata.of_prompt(count, block_size=16, device=torch.device("cpu"))
         with process_group_of_one():
             model = get_model(False, config)
             cache = KVCache(

@@ -1,0 +1,243 @@
+"""Loads the compiled kernels that suit this CPU, and calls them on tensors.
+
+Tensors are dense, on the CPU, in float32 or bfloat16; whoever calls sees to that. Results do not depend on the number
+of threads, and no row's result depends on the other rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from collections.abc import Callable
+
+# Before any library of ours is loaded: torch brings the OpenMP library that they are bound to.
+import torch
+from torch import Tensor
+
+from model_providers.errors import ModelProviderError
+from model_providers.kernels.attention_step import AttentionStep
+from model_providers.kernels.build import TARGETS, library_path
+
+logger = logging.getLogger(__name__)
+
+# Outputs in one panel of a packed weight: kChunk in source/tile.h.
+PANEL = 16
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+_POINTER, _INT32, _INT64, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
+_STEP = ctypes.POINTER(AttentionStep)
+_ACTIVATION = (_POINTER, _POINTER, _INT64, _INT32)
+# Functions that exist once per dtype, and their arguments.
+_SIGNATURES = {
+    "attend": (_STEP, _POINTER, _POINTER, _POINTER, _POINTER),
+    "write_cache": (_STEP, _POINTER, _POINTER, _POINTER),
+    "add_norm": (_POINTER,) * 6 + (_INT64, _INT32, _FLOAT),
+    "pack_linear": (_POINTER, _POINTER, _INT32, _INT32),
+    "linear": (_POINTER,) * 5 + (_INT32,) * 3,
+    "silu_gated": _ACTIVATION,
+    "quick_gelu_gated": _ACTIVATION,
+    "gelu": _ACTIVATION,
+    "gelu_tanh": _ACTIVATION,
+}
+
+
+class Kernels:
+    """The library of one target. Each public function has its plain torch counterpart in the tests."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self._library = ctypes.CDLL(str(library_path(target)))
+        self._library.bound_attention_plan.argtypes = (_STEP, _POINTER)
+        self._library.plan_attention.argtypes = (_STEP, _INT32)
+        self._functions = {
+            (name, dtype): self._function(f"{name}_{suffix}", arguments)
+            for name, arguments in _SIGNATURES.items()
+            for dtype, suffix in DTYPES.items()
+        }
+        self._log_sum_exp = self._function("log_sum_exp_f32", (_POINTER, _INT64, _POINTER, _INT64, _INT64))
+        self._largest = self._function("largest_f32", (_POINTER, _INT64, _POINTER, _POINTER, _INT64, _INT64))
+
+    def _function(self, name: str, arguments: tuple[type, ...]) -> Callable[..., None]:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise ModelProviderError(
+                f"the {self.target} kernels were built from other sources; `python -m model_providers.kernels.build` "
+                "builds them anew"
+            ) from None
+        function.argtypes = arguments
+        function.restype = None
+        return function  # type: ignore[no-any-return]
+
+    def plan_attention(self, step: AttentionStep) -> None:
+        """Cut a step into items of work, allocating the arrays that they need."""
+        bounds = (ctypes.c_int32 * 2)()
+        self._library.bound_attention_plan(step, bounds)
+        step.allocate(num_items=bounds[0], num_partials=bounds[1])
+        self._library.plan_attention(step, torch.get_num_threads())
+
+    def attend(self, step: AttentionStep, qkv: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Rotate and cache the new keys, cache the new values, attend.
+
+        qkv: (T, kv_heads, group + 2, head_dim), per KV head its queries, key and value. keys (blocks, kv_heads,
+        head_dim, block_size) and values (blocks, kv_heads, block_size, head_dim): one layer's cache -> (T, heads *
+        head_dim).
+        """
+        tokens, kv_heads, width, head_dim = qkv.shape
+        out = qkv.new_empty(tokens, kv_heads * (width - 2) * head_dim)
+        new, k, v = qkv.data_ptr(), keys.data_ptr(), values.data_ptr()
+        self._functions["write_cache", qkv.dtype](step, new, k, v)
+        self._functions["attend", qkv.dtype](step, new, k, v, out.data_ptr())
+        return out
+
+    def norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """RMSNorm, or with a bias LayerNorm, over the last dimension of x."""
+        out = torch.empty_like(x)
+        self._add_norm(x, None, weight, bias, None, out, eps)
+        return out
+
+    def add_norm(
+        self, residual: Tensor, update: Tensor, weight: Tensor, bias: Tensor | None, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """(residual + update, its norm)."""
+        total, out = torch.empty_like(residual), torch.empty_like(residual)
+        self._add_norm(residual, update, weight, bias, total, out, eps)
+        return total, out
+
+    def _add_norm(
+        self,
+        residual: Tensor,
+        update: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        total: Tensor | None,
+        out: Tensor,
+        eps: float,
+    ) -> None:
+        width = residual.shape[-1]
+        self._functions["add_norm", residual.dtype](
+            residual.data_ptr(),
+            None if update is None else update.data_ptr(),
+            weight.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            None if total is None else total.data_ptr(),
+            out.data_ptr(),
+            residual.numel() // width,
+            width,
+            eps,
+        )
+
+    def pack_linear(self, weight: Tensor) -> Tensor:
+        """A weight (outputs, inputs) as `linear` reads it: (panels, inputs, 16), outputs padded with zeros."""
+        outputs, inputs = weight.shape
+        panels = weight.new_empty(-(-outputs // PANEL), inputs, PANEL)
+        self._functions["pack_linear", weight.dtype](weight.data_ptr(), panels.data_ptr(), outputs, inputs)
+        return panels
+
+    @staticmethod
+    def unpack_linear(panels: Tensor, outputs: int) -> Tensor:
+        """Inverse of `pack_linear`."""
+        return panels.transpose(1, 2).reshape(-1, panels.shape[1])[:outputs].contiguous()
+
+    def linear(self, x: Tensor, panels: Tensor, outputs: int, bias: Tensor | None) -> Tensor:
+        """x (rows, inputs) times a packed weight -> (rows, outputs), all of one dtype, added up in float32."""
+        rows, inputs = x.shape
+        out = x.new_empty(rows, outputs)
+        scratch = None if x.dtype == torch.float32 else torch.empty(rows, inputs)
+        self._functions["linear", x.dtype](
+            x.data_ptr(),
+            panels.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            None if scratch is None else scratch.data_ptr(),
+            out.data_ptr(),
+            rows,
+            outputs,
+            inputs,
+        )
+        return out
+
+    def silu_gated(self, x: Tensor) -> Tensor:
+        """(rows, 2 * width), gate and up side by side -> silu(gate) * up, (rows, width)."""
+        return self._gated("silu_gated", x)
+
+    def quick_gelu_gated(self, x: Tensor) -> Tensor:
+        """(rows, 2 * width), gate and up side by side -> gate * sigmoid(1.702 gate) * up, (rows, width)."""
+        return self._gated("quick_gelu_gated", x)
+
+    def _gated(self, name: str, x: Tensor) -> Tensor:
+        rows, width = x.shape[0], x.shape[1] // 2
+        out = x.new_empty(rows, width)
+        self._functions[name, x.dtype](x.data_ptr(), out.data_ptr(), rows, width)
+        return out
+
+    def gelu(self, x: Tensor, *, tanh: bool) -> Tensor:
+        """GELU of a matrix, exactly (within 1.5e-7) or by the tanh approximation."""
+        out = torch.empty_like(x)
+        name = "gelu_tanh" if tanh else "gelu"
+        self._functions[name, x.dtype](x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1])
+        return out
+
+    def log_sum_exp(self, logits: Tensor) -> Tensor:
+        """logits (rows, width) float32, each row dense -> (rows,)."""
+        rows, width = logits.shape
+        out = logits.new_empty(rows)
+        self._log_sum_exp(logits.data_ptr(), logits.stride(0), out.data_ptr(), rows, width)
+        return out
+
+    def largest(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """logits (rows, width) float32, each row dense -> largest number (NaN if any is) and its first place."""
+        rows, width = logits.shape
+        values, indices = logits.new_empty(rows), logits.new_empty(rows, dtype=torch.int64)
+        self._largest(logits.data_ptr(), logits.stride(0), values.data_ptr(), indices.data_ptr(), rows, width)
+        return values, indices
+
+
+def supported_targets() -> list[str]:
+    """Targets whose instructions this CPU has, the fastest first."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability == "AVX512":
+        return list(TARGETS)
+    return ["avx2", "portable"] if capability == "AVX2" else ["portable"]
+
+
+def built_targets() -> list[str]:
+    """Supported targets whose library has been built, the fastest first."""
+    return [target for target in supported_targets() if library_path(target).exists()]
+
+
+def load_kernels(choice: str) -> Kernels | None:
+    """choice: auto, off, or a target.
+
+    None for off, and for auto where nothing is built, which the log says once. Raises ModelProviderError for a target
+    that this CPU cannot run or that is not built.
+    """
+    if choice == "off":
+        return None
+    if choice == "auto":
+        built = built_targets()
+        return _load(built[0]) if built else _nothing_built()
+    if choice not in supported_targets():
+        raise ModelProviderError(f"--kernels {choice}: this CPU runs {', '.join(supported_targets())}")
+    if choice not in built_targets():
+        raise ModelProviderError(f"--kernels {choice}: not built; `python -m model_providers.kernels.build` builds it")
+    return _load(choice)
+
+
+def kernels_for(choice: str, dtype: torch.dtype, device: torch.device) -> Kernels | None:
+    """`load_kernels` where they can serve: on the CPU, in float32 or bfloat16; None elsewhere."""
+    return load_kernels(choice) if device.type == "cpu" and dtype in DTYPES else None
+
+
+@functools.cache
+def _load(target: str) -> Kernels:
+    return Kernels(target)
+
+
+@functools.cache
+def _nothing_built() -> None:
+    logger.warning(
+        "the CPU kernels are not built, so slower torch operators serve instead; install a C++ compiler and run "
+        "`python -m model_providers.kernels.build`, or say --kernels off"
+    )

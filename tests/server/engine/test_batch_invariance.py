@@ -1,0 +1,90 @@
+"""With --batch-invariant a request's logits are the same to the last bit, beside whatever and in whatever chunks.
+
+Scheduling is what differs between the ways, so the whole engine runs: packed linears, norms, attention, all-reduce.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+Compute = Callable[..., list[dict[str, Any]]]
+
+
+def run(*arguments: str) -> None:
+    # More threads than one per process are asked for by the documents.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=280, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture
+def compute(tmp_path: Path) -> Compute:
+    """(checkpoint, dtype, threads, kernels) of several documents, for ranks that load one after another."""
+
+    def resolved(checkpoint: Path, ranks: int) -> dict[str, Any]:
+        path = tmp_path / f"{checkpoint.name}.json"
+        if not path.exists():
+            flags = ["--load", str(checkpoint), "--tensor-model-parallel-size", str(ranks), "--kv-cache-gb", "0.06"]
+            run("-m", "server.arguments.resolver", "--out", str(path), "--", *flags)
+        document: dict[str, Any] = json.loads(path.read_text())
+        return document
+
+    def compute(cases: list[tuple[Path, str, int, str]], *, ranks: int) -> list[dict[str, Any]]:
+        paths = []
+        for index, (checkpoint, dtype, threads, kernels) in enumerate(cases):
+            document = resolved(checkpoint, ranks)
+            changes = {"dtype": dtype, "threads": threads, "kernels": kernels}
+            for argument in document["arguments"]:
+                argument["value"] = changes.get(argument["arg"], argument["value"])
+            path = tmp_path / f"case{index}.json"
+            path.write_text(json.dumps(document))
+            paths.append(str(path))
+        result = tmp_path / "result.pt"
+        script = str(Path(__file__).with_name("invariance_rank.py"))
+        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+        run(*launcher, script, ",".join(paths), str(result))
+        outcomes: list[dict[str, Any]] = torch.load(result)
+        assert len(outcomes) == len(cases)
+        return outcomes
+
+    return compute
+
+
+def check(outcome: dict[str, Any]) -> None:
+    alone = outcome["ways"].pop("alone")
+    assert alone.shape == (12, outcome["vocab_size"])
+    assert torch.isfinite(alone).all()
+    assert not torch.equal(alone[0], alone[1])
+    assert outcome["cached_tokens"] > 0
+    assert len(outcome["ways"]) == 5
+    for way, logits in outcome["ways"].items():
+        assert torch.equal(logits, alone), way
+
+
+def test_one_rank(compute: Compute, padded_checkpoint: Path) -> None:
+    cases = [(padded_checkpoint, "fp32", 2, "auto"), (padded_checkpoint, "bf16", 1, "portable")]
+    for outcome in compute(cases, ranks=1):
+        check(outcome)
+
+
+def test_two_ranks(compute: Compute, padded_checkpoint: Path) -> None:
+    for outcome in compute([(padded_checkpoint, "fp32", 1, "auto"), (padded_checkpoint, "bf16", 2, "auto")], ranks=2):
+        check(outcome)
+
+
+@pytest.mark.proof
+def test_smollm2(compute: Compute, smollm2_checkpoint: Path) -> None:
+    cases = [(smollm2_checkpoint, "fp32", 2, "auto"), (smollm2_checkpoint, "bf16", 1, "auto")]
+    for outcome in compute(cases, ranks=1):
+        check(outcome)
