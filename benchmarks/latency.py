@@ -30,7 +30,7 @@ PROMPT_LENGTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
 DECODE_PROMPT = 64
 DECODED_TOKENS = 64
 NUM_RUNNING = 8
-RUNNING_TOKENS = 128
+RUNNING_TOKENS = 48
 PREFILL_PROMPT = 512
 
 
@@ -59,13 +59,20 @@ class Bench:
     prompts: dict[int, list[int]]
 
     def round(self, samples: Samples) -> None:
-        """In process and over HTTP in turn, then other requests' prefills beside running ones."""
+        """One client, then running requests beside which others' prompts are computed."""
+        self.one_client(samples)
+        self._running_beside_prefills(samples)
+
+    def one_client(self, samples: Samples) -> None:
+        """In process and over HTTP in turn."""
         samples.decode_in_process.append(self._decode_in_process())
         samples.decode_streamed.append(self._decode_streamed())
         for length, prompt in self.prompts.items():
             seconds = self.engine.generate(Generate(max_new_tokens=1, prompts=[prompt])).seconds
             samples.ttft_in_process.setdefault(length, []).append(seconds * 1000)
             samples.ttft_streamed.setdefault(length, []).append(self._ttft_streamed(prompt))
+
+    def _running_beside_prefills(self, samples: Samples) -> None:
         for prefilling, gaps in ((False, samples.gaps_alone), (True, samples.gaps_beside_prefill)):
             running = [self.prompts[DECODE_PROMPT]] * NUM_RUNNING
             prefill = self.prompts[max(n for n in self.prompts if n <= PREFILL_PROMPT)] if prefilling else None
@@ -110,7 +117,7 @@ def run_latency(options: Options) -> dict[str, Any]:
         stack.callback(lambda: runner.run(session.close()))
         runner.run(served.wait_until_ready(session))
         bench = Bench(engine, served.url, runner, session, prompts)
-        bench.round(Samples())  # to warm up
+        bench.one_client(Samples())  # to warm up
         for number in range(1, options.repetitions + 1):
             _, foreign = measured(lambda: bench.round(samples), options.quiet_wait)
             samples.foreign_cpu_shares.append(foreign)

@@ -1,4 +1,4 @@
-"""Batch evaluation over HTTP: append-only truth, resumable, scored without inference.
+"""Batch evaluation over HTTP or in process: append-only truth, resumable, scored without inference.
 
 Reading order: `cli` and `evaluate` (one command), `datasets` (rows in), `prompts`, `request_types`, `keys` and `plan`
 (what will be asked), `transport` (asking), `asking` and `runner` (many at once), `answers` and `thinking` (from a reply

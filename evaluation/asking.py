@@ -63,7 +63,6 @@ def ask_over_http(options: EvaluateOptions, run: OpenRun, questions: Sequence[Qu
             return await ask_all(options, remaining, client, model_name, log)
 
     try:
-        # The log is closed after the event loop: a flush may still be running in one of its threads.
         with LogWriter(run.layout.log) as log:
             return uvloop.run(ask(log))
     except RunAbortedError as error:

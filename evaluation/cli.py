@@ -11,6 +11,7 @@ from typing import Any
 from evaluation.errors import EvaluationError, ExitStatus
 from evaluation.evaluate import evaluate, merge
 from evaluation.flags import API_KEY_VARIABLE, build_parser
+from evaluation.flags_by_request_type import refuse_or_complete, without_defaults
 from evaluation.keys import GenerationParameters
 from evaluation.options import EvaluateOptions, FailureLimit, OfflineOptions, RowChoice
 from evaluation.shard import Shard
@@ -24,7 +25,8 @@ _BESIDE_MERGE = ("merge", "scorer", "fail_on_error", "export", "report")
 def main(argv: list[str] | None = None) -> int:
     """Run the command and return its exit status. `argv`: without the program's name; None takes sys.argv."""
     parser = build_parser()
-    arguments, engine_arguments = parser.parse_known_args(argv)
+    arguments, engine_arguments = parser.parse_known_args(argv, without_defaults())
+    refuse_or_complete(parser, arguments)
     if engine_arguments and not arguments.offline:
         parser.error(f"unrecognized arguments: {' '.join(engine_arguments)}")
     try:

@@ -33,11 +33,11 @@ def import_results(run: OpenRun, file: Path, holds: Callable[[str], bool] = lamb
 
     A text that is an error becomes a failure; an empty one is left out. Rows are told by their index, so one that
     occurs twice is left out too. holds: whether this process answers for an item's id. RunDirectoryError for a file
-    without these columns.
+    that is no such table.
     """
     if not file.exists():
         return 0
-    header, *rows = _read(file)
+    header, rows = _table(file)
     missing = [name for name in ("index", RESULT_COLUMN) if name not in header]
     if missing:
         raise RunDirectoryError(f"{file} has no column {missing[0]!r}, so it holds no earlier answers; move it away")
@@ -58,6 +58,19 @@ def import_results(run: OpenRun, file: Path, holds: Callable[[str], bool] = lamb
         failed = sum(not record.status.is_answered for record in records)
         say(f"{file}: {len(records)} earlier answers taken over, {failed} of them error texts that count as failed")
     return len(records)
+
+
+def _table(file: Path) -> tuple[list[str], list[list[str]]]:
+    """Header and rows, a short row filled up with empty cells. RunDirectoryError for a row that is longer."""
+    header, *rows = _read(file) or [[]]
+    for number, row in enumerate(rows, start=1):
+        if len(row) > len(header):
+            raise RunDirectoryError(
+                f"{file}: row {number} has {len(row)} cells where the header has {len(header)}, so it holds no earlier "
+                "answers; move it away"
+            )
+        row.extend([""] * (len(header) - len(row)))
+    return header, rows
 
 
 def _read(file: Path) -> list[list[str]]:

@@ -30,7 +30,7 @@ def evaluate(options: EvaluateOptions) -> ExitStatus:
         from evaluation.offline.session import evaluate_offline  # imports torch and the server
 
         return evaluate_offline(options, options.offline)
-    RunLayout(options.output).check_usable()
+    RunLayout(options.output).check_usable(new_run=options.new_run)
     return evaluate_over_http(options, read_material(options))
 
 
@@ -62,9 +62,15 @@ def _warn_of_length(options: EvaluateOptions, model: ServedModel) -> None:
 def conclude(options: EvaluateOptions, prepared: Prepared, end: AskingEnd) -> ExitStatus:
     """Write the results and print what came out. Raises what ended the asking early."""
     run = prepared.run
-    if options.report:
-        write_thumbnails(run.layout.thumbnails, prepared.images)
-    summary = write_results(run, prepared.scorers, options.exports, report=options.report)
+    try:
+        if options.report:
+            write_thumbnails(run.layout.thumbnails, prepared.images)
+        summary = write_results(run, prepared.scorers, options.exports, report=options.report)
+    except SetupError as error:
+        if end.aborted is None:
+            raise
+        say(f"Warning: {error}")  # a full disk, for one, ends the asking first: that is what the shell is told
+        raise end.aborted from None
     _print_summary(run, summary)
     if end.aborted:
         raise end.aborted
@@ -79,13 +85,17 @@ def merge(
     *,
     report: bool = True,
 ) -> ExitStatus:
-    """Write the results of a run again, from its directory alone. Raises EvaluationError."""
+    """Write the results of a run again, from its directory alone. Raises EvaluationError.
+
+    COMPLETE when every row has its outcome, also one that could pass if asked again: this proves coverage.
+    """
     run = open_existing(RunLayout(output))
     warn(damage_lines(read_logs(run.layout.log)))
     scorers = choose_scorers(scorer, run.items, run.manifest.request_type)
     summary = write_results(run, scorers, exports, report=report)
     _print_summary(run, summary)
-    return exit_status(summary, fail_on_error)
+    status = exit_status(summary, fail_on_error)
+    return ExitStatus.COMPLETE if status is ExitStatus.INCOMPLETE and not summary["remaining"] else status
 
 
 def exit_status(summary: dict[str, Any], fail_on_error: FailureLimit) -> ExitStatus:

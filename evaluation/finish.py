@@ -13,7 +13,7 @@ from evaluation.export.formats import ExportFormat, export
 from evaluation.export.table import result_table
 from evaluation.offline.timing import timing_lines
 from evaluation.report.write import write_report
-from evaluation.run_directory.atomic import write_atomic
+from evaluation.run_directory.atomic import only_process, write_atomic
 from evaluation.run_directory.log_reader import LogContents, read_logs
 from evaluation.run_directory.open_run import OpenRun
 from evaluation.run_directory.record import FinalRecords, fold
@@ -28,28 +28,37 @@ def write_results(
 ) -> dict[str, Any]:
     """Write scores/, export/, report.html and summary.json from the log alone, and return the summary.
 
-    The report is made for a complete run only: it takes seconds, and tells what the summary tells until then.
+    The report is made once every row has its outcome: it takes seconds, and tells what the summary tells until then.
+    Of several processes one writes at a time, and reads the log when its turn has come: results never become older.
+    RunDirectoryError when a file cannot be written.
     """
+    try:
+        with only_process(run.layout.results_lock):
+            return _write_results(run, scorers, exports, report)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write the results in {run.layout.root}: {error.strerror}") from None
+
+
+def _write_results(
+    run: OpenRun, scorers: Sequence[Scorer], exports: Sequence[ExportFormat], report: bool
+) -> dict[str, Any]:
     contents = read_logs(run.layout.log)
     final = final_records(run, contents)
     scored = {scorer.name: score_run(run.items, final.by_key, scorer) for scorer in scorers}
     summary = summarize(run, contents, final, scored)
     if (timing := _offline_timing(run)) is not None:
         summary["offline"] = timing
-    try:
-        for name, one in scored.items():
-            write_atomic(run.layout.scores(name), _json_lines(one.rows))
-        table = result_table(run.items, final.by_key)
-        export_tsv(run.layout.results, table)
-        write_atomic(run.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")
-        for name in dict.fromkeys(exports):
-            export(run, name, table, final.by_key, scored)
-        if report and summary["status"] == "complete":
-            write_report(run, final.by_key, scored, summary)
-        else:
-            run.layout.report.unlink(missing_ok=True)  # an earlier one would not be true any more
-    except OSError as error:
-        raise RunDirectoryError(f"cannot write the results in {run.layout.root}: {error.strerror}") from None
+    for name, one in scored.items():
+        write_atomic(run.layout.scores(name), _json_lines(one.rows))
+    table = result_table(run.items, final.by_key)
+    export_tsv(run.layout.results, table)
+    write_atomic(run.layout.summary, json.dumps(summary, indent=1).encode() + b"\n")
+    for name in dict.fromkeys(exports):
+        export(run, name, table, final.by_key, scored)
+    if report and not summary["remaining"]:
+        write_report(run, final.by_key, scored, summary)
+    else:
+        run.layout.report.unlink(missing_ok=True)  # an earlier one would not be true any more
     return summary
 
 

@@ -23,7 +23,8 @@ With --offline the engine runs in this process, or in every rank: torchrun --npr
 listed here go to the engine, as `megaserve serve` takes them.
 
 exit status:
-  0    complete: every row has its outcome, and none of the failed ones could pass if asked again
+  0    complete: every row has its outcome, and none of the failed ones could pass if asked again (with --merge also
+       when some could)
   2    nothing was asked: usage, data, server or run directory; or RUN belongs to another model, data or parameters
   3    more rows failed than --fail-on-error allows
   4    incomplete: run the same command again
@@ -37,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The command's parser."""
     parser = argparse.ArgumentParser(
         prog="megaserve evaluate",
-        description="Ask a server every question of a data set, keep every answer, and score them.",
+        description="Ask a model every question of a data set, keep every answer, and score them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -68,7 +69,10 @@ def add_outputs(group: argparse._ActionsContainer) -> None:
         help="beside RUN/export/results.tsv; xlsx, tsv and json are named as VLMEvalKit names them; repeatable",
     )
     group.add_argument(
-        "--report", action=argparse.BooleanOptionalAction, default=True, help="write report.html once RUN is complete"
+        "--report",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write report.html once every row has its outcome",
     )
 
 

@@ -19,9 +19,9 @@ class ModelConfig:
 
     values: every resolved argument by its argparse destination (Megatron's names).
     checkpoint: the iteration directory. vocab_size: token ids below it exist; rows at and beyond it are padding.
-    packed_linears: keep CPU linear weights in oneDNN's blocked layout. kernels: which of our CPU kernels to use, as
-    `kernels.library.load_kernels` takes it. batch_invariant: a row's result must not depend, to the last bit, on the
-    rows beside it.
+    packed_linears: keep CPU linear weights in a packed layout, see `backends.packed_weight`. kernels: which of our CPU
+    kernels to use, as `kernels.library.load_kernels` takes it. batch_invariant: a row's result must not depend, to the
+    last bit, on the rows beside it.
     """
 
     values: Mapping[str, Any]

@@ -151,7 +151,7 @@ class EngineConfig(_FromValues):
     )
     linear_backend: str = setting(
         "auto",
-        "Linear layers: packed (oneDNN's blocked weight layout) or plain. auto: packed on a CPU.",
+        "Linear layers: packed (weights rewritten once, to multiply faster) or plain. auto: packed on a CPU.",
         choices=["auto", "packed", "plain"],
     )
     kernels: str = setting(
@@ -161,7 +161,8 @@ class EngineConfig(_FromValues):
     )
     batch_invariant: bool = setting(
         True,
-        "Compute a request to the same last bit whatever runs beside it (on CPUs, with kernels and packed linears).",
+        "Compute a request to the same last bit whatever runs beside it: on CPUs, with kernels and packed linears. "
+        "Images are excepted, for those of several requests are encoded together.",
     )
     rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
 

@@ -7,6 +7,7 @@ late messages cannot reach a live one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,10 @@ class AddRequests(msgspec.Struct, tag=True, frozen=True):
     """HTTP -> engine: new sequences."""
 
     requests: list[EngineRequest]
+
+
+class _AddEncodedRequests(msgspec.Struct, tag="AddRequests", frozen=True):
+    requests: list[msgspec.Raw]
 
 
 class AbortRequests(msgspec.Struct, tag=True, frozen=True):
@@ -75,11 +80,15 @@ class EngineReady(msgspec.Struct, tag=True, frozen=True, kw_only=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters since start (num_steps, total_) and gauges, as of one step. num_steps: of those that computed tokens."""
+    """Counters since start (num_steps, total_) and gauges, as of one step.
+
+    num_steps: of those that computed tokens. num_compiling: of those that wait, how many wait for their grammar.
+    """
 
     num_steps: int = 0
     num_running: int = 0
     num_waiting: int = 0
+    num_compiling: int = 0
     num_blocks: int = 0
     num_free_blocks: int = 0
     total_prompt_tokens: int = 0
@@ -145,6 +154,16 @@ _from_engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Deco
 def encode(message: ToEngine | FromEngine) -> bytes:
     """One frame for one message."""
     return _encoder.encode(message)
+
+
+def encode_request(request: EngineRequest) -> bytes:
+    """A part for `join_requests`. Raises UnicodeEncodeError for what is no text."""
+    return _encoder.encode(request)
+
+
+def join_requests(encoded: Iterable[bytes]) -> bytes:
+    """The frame of an AddRequests message."""
+    return _encoder.encode(_AddEncodedRequests([msgspec.Raw(part) for part in encoded]))
 
 
 def decode_to_engine(frame: bytes) -> ToEngine:

@@ -76,13 +76,13 @@ async def _serve(
         await _drain(client, config.drain_timeout)
     supervisor.stop()
     server.should_exit = True
-    _, outcome = await asyncio.gather(serving, supervising, return_exceptions=True)
+    outcomes = await asyncio.gather(serving, supervising, return_exceptions=True)
     client.terminate()
     if images is not None:
         images.close()
     if remote_images is not None:
         await remote_images.close()
-    return _exit_status(outcome)
+    return _exit_status(*outcomes)
 
 
 def make_image_store(document: ResolvedDocument, config: ServerConfig, run_directory: Path) -> ImageStore | None:
@@ -131,11 +131,12 @@ async def _until(condition: Callable[[], bool], seconds: float) -> None:
                 await asyncio.sleep(0.05)
 
 
-def _exit_status(outcome: BaseException | None) -> int:
-    if isinstance(outcome, StartFailedError):
-        logger.error("%s", outcome)
-        return 1
-    if outcome is not None:
-        logger.error("the supervisor failed", exc_info=outcome)
-        return 1
-    return 0
+def _exit_status(serving: BaseException | None, supervising: BaseException | None) -> int:
+    """1 when the HTTP server or the supervisor ended with an exception, which is logged."""
+    if serving is not None:
+        logger.error("the HTTP server failed", exc_info=serving)
+    if isinstance(supervising, StartFailedError):
+        logger.error("%s", supervising)
+    elif supervising is not None:
+        logger.error("the supervisor failed", exc_info=supervising)
+    return int(serving is not None or supervising is not None)

@@ -141,6 +141,7 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     stop_token_id: the token that ended the sequence when finish_reason is "stop".
     image_usage: with the first token, of requests with images.
     invalid_field: when the request itself is at fault for the error, the name of the field that is.
+    is_overload: the error is that too much is queued; the same request may succeed later.
     """
 
     request_id: str
@@ -154,3 +155,4 @@ class RequestOutput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     timings: RequestTimings | None = None
     image_usage: ImageUsage | None = None
     invalid_field: str | None = None
+    is_overload: bool = False

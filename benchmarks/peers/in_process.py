@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import BenchmarkError
+from benchmarks.errors import MeasurementError
 from benchmarks.messages import Generate, Generated, Load
 from benchmarks.options import HUGGING_FACE_BATCH_SIZES
 from benchmarks.peers import measurements as m
 from benchmarks.peers.catalog import PEERS, TRANSFORMERS
+from benchmarks.peers.left_out import LeftOut
 from benchmarks.peers.measurements import Measurements
 from benchmarks.repetition import measured, report_progress
 from benchmarks.worker_process import WorkerProcess, WorkerProgram
@@ -76,9 +77,12 @@ class Contender:
         results.add(m.TTFT, self.name, self._seconds(work.probes.first_token, 1) * 1000)
 
     def measure_memory(self, results: Measurements) -> None:
+        """Raises MeasurementError when it has ended."""
         assert self.last is not None
+        if not (pss_bytes := self.worker.pss_bytes()):
+            raise MeasurementError("the worker ended after its last round")
         results.add(m.PROCESS_RSS, self.name, self.last.peak_rss_bytes)
-        results.add(m.PROCESS_PSS, self.name, self.worker.pss_bytes())
+        results.add(m.PROCESS_PSS, self.name, pss_bytes)
 
     def _seconds(self, prompt: list[int], max_new_tokens: int) -> float:
         return self.worker.generate(Generate(max_new_tokens=max_new_tokens, prompts=[prompt])).seconds
@@ -95,27 +99,28 @@ class InProcessOutcome:
 def compare_in_process(
     work: Work, peers: Sequence[str], repetitions: int, quiet_wait: float, results: Measurements
 ) -> InProcessOutcome:
-    """Raises BenchmarkError when ours fails; a peer that fails is left out."""
-    left_out: dict[str, str] = {}
+    """Raises BenchmarkError when ours fails; a peer that fails, at any time, is left out."""
+    left_out = LeftOut(results, m.IN_PROCESS_METRICS)
     with ExitStack() as stack:
-        ours = _load(stack, m.OURS, work, results)
-        contenders = [ours]
-        for name in peers:
-            try:
+        contenders: list[Contender] = []
+        for name in (m.OURS, *peers):
+            with left_out.if_it_fails(name):
                 contenders.append(_load(stack, name, work, results))
-            except BenchmarkError as error:
-                left_out[name] = str(error).removeprefix(f"{name}: ")
-                report_progress(f"{name} is left out: {left_out[name]}")
         for _ in range(repetitions):
-            for contender in contenders:  # in turn, so that a change of the machine's speed meets all of them
-                _, foreign = measured(partial(contender.measure, work, results), quiet_wait)
-                results.add_foreign_share(contender.name, foreign)
-                report_progress(
-                    f"{contender.name}: {_latest(contender, results)}, others used {foreign:.0%} of the cores"
-                )
-        for contender in contenders:
-            contender.measure_memory(results)
-    return InProcessOutcome({c.name: _num_equal(ours, c) for c in contenders[1:]}, left_out)
+            for contender in left_out.rest_of(contenders):  # in turn: a change of the machine's speed meets all of them
+                with left_out.if_it_fails(contender.name):
+                    _measure(contender, work, quiet_wait, results)
+        for contender in left_out.rest_of(contenders):
+            with left_out.if_it_fails(contender.name):
+                contender.measure_memory(results)
+    ours, *others = left_out.rest_of(contenders)
+    return InProcessOutcome({contender.name: _num_equal(ours, contender) for contender in others}, left_out.reasons)
+
+
+def _measure(contender: Contender, work: Work, quiet_wait: float, results: Measurements) -> None:
+    _, foreign = measured(partial(contender.measure, work, results), quiet_wait)
+    results.add_foreign_share(contender.name, foreign)
+    report_progress(f"{contender.name}: {_latest(contender, results)}, others used {foreign:.0%} of the cores")
 
 
 def _load(stack: ExitStack, name: str, work: Work, results: Measurements) -> Contender:

@@ -47,6 +47,11 @@ class Measurements:
     def add(self, metric: Metric, contender: str, value: float) -> None:
         self.values.setdefault(metric.name, {}).setdefault(contender, []).append(value)
 
+    def forget(self, contender: str, metrics: Sequence[Metric]) -> None:
+        """Drop what it has of these metrics."""
+        for metric in metrics:
+            self.values.get(metric.name, {}).pop(contender, None)
+
     def add_foreign_share(self, contender: str, share: float) -> None:
         self.foreign_cpu_shares.setdefault(contender, []).append(share)
 

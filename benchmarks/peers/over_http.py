@@ -14,11 +14,12 @@ from typing import Any
 import aiohttp
 
 from benchmarks.aggregates import p50_and_p95
-from benchmarks.errors import BenchmarkError, MeasurementError
+from benchmarks.errors import MeasurementError
 from benchmarks.http_load import Dialect, run_round
 from benchmarks.peers import measurements as m
 from benchmarks.peers.catalog import PEERS, Peer, ServerOptions
 from benchmarks.peers.in_process import Work
+from benchmarks.peers.left_out import LeftOut
 from benchmarks.peers.measurements import Measurements
 from benchmarks.repetition import measured, report_progress
 from benchmarks.served import ServedModel
@@ -57,6 +58,13 @@ class Contender:
         latencies = p50_and_p95([answer.latency for answer in outcome.answers])
         return workload.num_output_tokens / outcome.seconds, latencies
 
+    def measure_memory(self, results: Measurements) -> None:
+        """Raises MeasurementError when it has ended."""
+        if not (pss_bytes := self.server.pss_bytes()):
+            raise MeasurementError("the server ended after its last round")
+        results.add(m.SERVER_RSS, self.name, self.server.peak_rss_bytes())
+        results.add(m.SERVER_PSS, self.name, pss_bytes)
+
 
 def compare_over_http(
     work: Work,
@@ -68,30 +76,29 @@ def compare_over_http(
     quiet_wait: float,
     results: Measurements,
 ) -> dict[str, str]:
-    """By peer that failed, why. Raises BenchmarkError when ours fails."""
-    stack, left_out = AsyncExitStack(), dict[str, str]()
+    """By peer that failed, at any time, why. Raises BenchmarkError when ours fails."""
+    stack, left_out = AsyncExitStack(), LeftOut(results, m.HTTP_METRICS)
     with asyncio.Runner() as runner:
         try:
             contenders = [runner.run(_start_ours(stack, serve_arguments, results))]
             for name in peers:
-                try:
+                with left_out.if_it_fails(name):
                     contenders.append(runner.run(_start_peer(stack, PEERS[name], work, concurrency, results)))
-                except BenchmarkError as error:
-                    report_progress(f"{name}'s server is left out: {error}")
-                    left_out[name] = str(error)
             short = dataclasses.replace(work.workload, max_new_tokens=_WARM_UP_TOKENS)
             for contender in contenders:
-                runner.run(contender.run(short, concurrency))
+                with left_out.if_it_fails(contender.name):
+                    runner.run(contender.run(short, concurrency))
             for _ in range(repetitions):
-                for contender in contenders:
-                    _measure(runner, contender, work.workload, concurrency, quiet_wait, results)
-            for contender in contenders:
-                results.add(m.SERVER_RSS, contender.name, contender.server.peak_rss_bytes())
-                results.add(m.SERVER_PSS, contender.name, contender.server.pss_bytes())
-                contender.server.stop()
+                for contender in left_out.rest_of(contenders):
+                    with left_out.if_it_fails(contender.name):
+                        _measure(runner, contender, work.workload, concurrency, quiet_wait, results)
+            for contender in left_out.rest_of(contenders):
+                with left_out.if_it_fails(contender.name):
+                    contender.measure_memory(results)
+                    contender.server.stop()
         finally:
             runner.run(stack.aclose())
-    return left_out
+    return left_out.reasons
 
 
 def _measure(
@@ -135,10 +142,13 @@ async def _ready(
 
 
 async def _served_name(session: aiohttp.ClientSession, url: str) -> str:
-    async with session.get(f"{url}/v1/models") as reply:
-        if reply.status != 200:
-            raise MeasurementError(f"GET /v1/models was answered with status {reply.status}")
-        body: dict[str, Any] = await reply.json()
+    try:
+        async with session.get(f"{url}/v1/models") as reply:
+            if reply.status != 200:
+                raise MeasurementError(f"GET /v1/models was answered with status {reply.status}")
+            body: dict[str, Any] = await reply.json()
+    except aiohttp.ClientError as error:
+        raise MeasurementError(f"GET /v1/models failed: {error}") from error
     return str(body["data"][0]["id"])
 
 

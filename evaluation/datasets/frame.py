@@ -107,11 +107,20 @@ def _texts(item: Item) -> list[str]:
 
 def _cell(value: Any) -> str:
     """As VLMEvalKit's own tables hold it: nothing for a missing value, a whole number without a fraction."""
-    if value is None or value != value:  # NaN alone differs from itself
+    if _is_missing(value):
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return well_formed(str(value))
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)  # NaN and NaT alone differ from themselves
+    except TypeError:  # pandas.NA, whose comparisons are neither true nor false
+        return True
+    except ValueError:  # an array, which is compared element by element
+        return False
 
 
 def _references(answer: str, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from evaluation.shard import Shard
 def evaluate_offline(options: EvaluateOptions, offline: OfflineOptions) -> ExitStatus:
     """The command on one rank, torchrun's or the only one. Raises EvaluationError."""
     started = time.monotonic()
-    RunLayout(options.output).check_usable()
+    RunLayout(options.output).check_usable(new_run=options.new_run)
     material = read_material(options)
     engine = OfflineEngine(
         offline.load,
@@ -127,14 +127,15 @@ class _Session:
         return ExitStatus.INCOMPLETE if end.interrupted else ExitStatus.COMPLETE
 
     def _ask(self) -> tuple[AskingEnd, str]:
-        """How it ended, and this session's part of the log."""
-        with LogWriter(self._prepared.run.layout.log) as log:
-            client = make_client(self._options, self._engine.wire, self._engine.gate)
-            try:
+        """How it ended, and after a good end this session's part of the log."""
+        writer = LogWriter(self._prepared.run.layout.log)
+        client = make_client(self._options, self._engine.wire, self._engine.gate)
+        try:
+            with writer as log:
                 end = self._engine.run(ask_all(self._options, self._share, client, self._engine.model.name, log))
-            except RunAbortedError as error:
-                end = AskingEnd(aborted=error)
-        return end, log.path.read_text()
+        except RunAbortedError as error:
+            end = AskingEnd(aborted=error)
+        return end, writer.path.read_text() if end == AskingEnd() else ""
 
     def _meet(self, inference_seconds: float, log: str) -> None:
         """Barriers, then every rank's answers and times on rank 0. Raises RanksError."""

@@ -12,18 +12,20 @@ from PIL import Image as PillowImage
 from PIL import ImageOps
 
 from evaluation.datasets import Image
+from evaluation.errors import RunDirectoryError
 from evaluation.run_directory.atomic import write_atomic
 
 SIDE_PIXELS = 96
 
 
 def write_thumbnails(folder: Path, images: Iterable[Image]) -> None:
-    """One file per distinct image that has none yet. An image that has gone since is left out."""
+    """One file per distinct image that has none yet. An image that has gone since is left out. RunDirectoryError when
+    a file cannot be written."""
     missing = {image.sha256: image for image in images if not _path(folder, image.sha256).exists()}
     with ThreadPoolExecutor() as pool:
         for image, data in zip(missing.values(), pool.map(_thumbnail, missing.values()), strict=True):
             if data:
-                write_atomic(_path(folder, image.sha256), data)
+                _write(_path(folder, image.sha256), data)
 
 
 def thumbnail_url(folder: Path, digest: str) -> str | None:
@@ -33,6 +35,13 @@ def thumbnail_url(folder: Path, digest: str) -> str | None:
     except OSError:
         return None
     return f"data:image/webp;base64,{base64.b64encode(data).decode()}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        write_atomic(path, data)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _path(folder: Path, digest: str) -> Path:

@@ -100,7 +100,12 @@ class Dialogue(NamedTuple):
 
 
 def dialogue_task(item: Item, next_turn: TurnFunction | None) -> DialogueTask:
-    """The dialogue of a row; ValueError when it has no turns and no function gives any."""
+    """The dialogue of a row; ValueError when it has no turns and no function gives any, or is a chat already."""
+    if item.messages is not None:
+        raise ValueError(
+            f"--request-type {RequestType.MULTI_ROUND.value} needs 'turns', or --next-turn with 'question' or "
+            "'prompt', not 'messages': what they say and show would not be sent"
+        )
     if next_turn is None and not item.turns:
         raise ValueError("a dialogue needs 'turns' in the row, or --next-turn FILE:FUNCTION")
     return DialogueTask(columns=item.columns, next_turn=next_turn, turns=item.turns, images=item.images)

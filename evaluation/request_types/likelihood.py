@@ -79,6 +79,7 @@ class Measured(NamedTuple):
 
 def multiple_choice_task(item: Item, renderer: Renderer, continuation: ContinuationName) -> LikelihoodTask:
     """A row with options. By text the context is hint and question; by letter it lists the options as well."""
+    _refuse_chat(item, RequestType.MULTIPLE_CHOICE)
     if not item.options:
         raise ValueError("--request-type multiple_choice needs options, and this row has none")
     if renderer is not default_text:
@@ -98,12 +99,17 @@ def multiple_choice_task(item: Item, renderer: Renderer, continuation: Continuat
 
 def loglikelihood_task(item: Item, renderer: Renderer) -> LikelihoodTask:
     """A row's first answer after its prompt, both as they stand."""
-    if item.messages is not None or item.turns:
-        raise ValueError("--request-type loglikelihood needs 'prompt' or 'question', not a chat")
+    _refuse_chat(item, RequestType.LOGLIKELIHOOD)
     if not item.references:
         raise ValueError("--request-type loglikelihood needs an answer, and this row has none")
     context = item.raw_prompt if item.raw_prompt is not None and renderer is default_text else renderer(item)
     return _task(RequestType.LOGLIKELIHOOD, context, {"": item.references[0]}, item.images)
+
+
+def _refuse_chat(item: Item, kind: RequestType) -> None:
+    """ValueError for a row whose earlier turns the context would leave out."""
+    if item.messages is not None or item.turns:
+        raise ValueError(f"--request-type {kind.value} needs 'prompt' or 'question', not a chat")
 
 
 def _task(

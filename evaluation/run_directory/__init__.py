@@ -7,7 +7,8 @@ RUN/scores/<scorer>.jsonl      per row, made from the log
 RUN/summary.json               made from the log
 RUN/export/...                 made from the log
 RUN/offline.json               times of the ranks in the last offline session
-RUN/report.html                made from the log, once the run is complete
+RUN/report.html                made from the log, once every row has its outcome
 RUN/thumbnails/<digest>.webp   small copies of the images, for the report
 RUN/superseded/<n>/            earlier contents, moved aside by --new-run
+RUN/.results.lock              held by the process that writes what is made from the log
 """

@@ -1,11 +1,12 @@
-"""Files that are either whole or absent, also after a power cut."""
+"""Files that are either whole or absent, also after a power cut, and taking turns at writing them."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -42,6 +43,18 @@ def create_exclusive(path: Path, data: bytes) -> bool:
         temporary.unlink()
     sync_directory(path.parent)
     return True
+
+
+@contextmanager
+def only_process(lock: Path) -> Iterator[None]:
+    """Waits until no other process is inside with this lock file. The lock of one that dies is free again."""
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with suppress(OSError):  # on a file system without locks the last one to write wins
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(path: Path) -> None:

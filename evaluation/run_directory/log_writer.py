@@ -41,8 +41,10 @@ class LogWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.sync()
-        os.close(self._descriptor)
+        try:
+            self.sync()
+        finally:
+            os.close(self._descriptor)
 
     def append(self, record: Record) -> None:
         """Write one line; LogWriteError when it could not be written whole."""
@@ -67,7 +69,13 @@ class LogWriter:
             raise LogWriteError(f"cannot flush the log in {self._folder}: {error.strerror}") from None
 
     async def sync_regularly(self) -> None:
-        """Sync every second, without stopping the event loop, until cancelled."""
+        """Sync every second, without stopping the event loop, until cancelled; a flush under way is waited for, so
+        that the file is never closed beneath it and its failure is told."""
         while True:
             await asyncio.sleep(SYNC_INTERVAL_SECONDS)
-            await asyncio.to_thread(self.sync)
+            flush = asyncio.ensure_future(asyncio.to_thread(self.sync))
+            try:
+                await asyncio.shield(flush)
+            except asyncio.CancelledError:
+                await flush
+                raise

@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 from model_providers.kernels.library import Kernels
 
 # Numbers of rows at which products are compared, the last one with those before it.
-_PROBED_ROWS = (1, 2, 3, 4, 8, 16, 32, 64)
+_PROBED_ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256)
 
 
 class PackedWeight(Protocol):

@@ -59,11 +59,11 @@ def build(targets: Sequence[str], *, into: Path | None = None, sanitize: bool = 
 def _find_compiler() -> str:
     """$CXX if it is set, else the first of the usual names on the path."""
     chosen = os.environ.get("CXX")
-    for name in [chosen] if chosen else ["c++", "g++", "clang++"]:
+    for name in [chosen] if chosen else ["c++", "g++"]:
         found = shutil.which(name)
         if found:
             return found
-    raise RuntimeError(f"no C++ compiler: {chosen or 'c++, g++, clang++'} not found; install one, or set CXX")
+    raise RuntimeError(f"no C++ compiler: {chosen or 'c++, g++'} not found; install one, or set CXX")
 
 
 def _build_one(compiler: str, target: str, scratch: Path, sanitize: bool) -> Path:

@@ -210,14 +210,14 @@ def built_targets() -> list[str]:
 def load_kernels(choice: str) -> Kernels | None:
     """choice: auto, off, or a target.
 
-    None for off, and for auto where nothing is built, which the log says once. Raises ModelProviderError for a target
-    that this CPU cannot run or that is not built.
+    None for off, and for auto where nothing is built or can be loaded, which the log says once. Raises
+    ModelProviderError for a target that this CPU cannot run or that is not built.
     """
     if choice == "off":
         return None
     if choice == "auto":
         built = built_targets()
-        return _load(built[0]) if built else _nothing_built()
+        return _load_or_do_without(built[0]) if built else _nothing_built()
     if choice not in supported_targets():
         raise ModelProviderError(f"--kernels {choice}: this CPU runs {', '.join(supported_targets())}")
     if choice not in built_targets():
@@ -233,6 +233,15 @@ def kernels_for(choice: str, dtype: torch.dtype, device: torch.device) -> Kernel
 @functools.cache
 def _load(target: str) -> Kernels:
     return Kernels(target)
+
+
+@functools.cache
+def _load_or_do_without(target: str) -> Kernels | None:
+    try:
+        return _load(target)
+    except OSError as error:  # built on another machine, or with another compiler's OpenMP
+        logger.warning("the CPU kernels cannot be loaded, so slower torch operators serve instead: %s", error)
+        return None
 
 
 @functools.cache

@@ -29,6 +29,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     _deadline: asyncio.TimerHandle | None = None
     _in_headers = False
+    _may_be_in_trailers = False
     _num_header_bytes = 0
     _refusal: ErrorReply | None = None
 
@@ -41,8 +42,10 @@ class BoundedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        began_in_trailers = self._may_be_in_trailers  # otherwise the data may begin with a part of the body
         super().data_received(data)
-        if self._in_headers and not self.transport.is_closing():
+        is_unfinished = self._in_headers or (began_in_trailers and self._may_be_in_trailers)
+        if is_unfinished and not self.transport.is_closing():
             self._num_header_bytes += len(data)
             if self._num_header_bytes > self.max_header_bytes:
                 self._refusal = self._too_large(self._num_header_bytes)
@@ -54,9 +57,31 @@ class BoundedConnection(HttpToolsProtocol):
         self._num_header_bytes = 0
         self._set_deadline()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if not self._in_headers:  # a trailer, after the chunks of a body
+            self._check_headers()
+
     def on_headers_complete(self) -> None:
         self._in_headers = False
         self._cancel_deadline()
+        self._check_headers()
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Called by the parser after a chunk's size; the last chunk has no body, and trailers may follow."""
+        self._may_be_in_trailers = True
+
+    def on_body(self, body: bytes) -> None:
+        self._may_be_in_trailers = False
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._may_be_in_trailers = False
+        super().on_message_complete()
+
+    def _check_headers(self) -> None:
+        """Raises _RefusedHeadersError."""
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.max_header_bytes:
             self._refusal = self._too_large(size)
@@ -65,7 +90,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._refusal = ErrorReply(431, "too_large", message)
         if self._refusal is not None:
             raise _RefusedHeadersError
-        super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         """What the parser could not read, or we refused, answered in JSON; the connection ends."""

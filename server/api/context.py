@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,9 @@ from server.errors import RequestError
 from server.frontend.chat_options import NEW_ANSWER, ChatOptions
 from server.frontend.detokenizer import DetokenizerFactory
 from server.frontend.engine_client import EngineClient
-from server.frontend.field_checks import check_count
+from server.frontend.field_checks import check_count, shown
 from server.frontend.generation import Generation
-from server.frontend.image_data import ImageSource
+from server.frontend.image_data import Base64Image, ImageSource
 from server.frontend.image_prompt import ImagePrompt, ImagePromptEncoder
 from server.frontend.image_store import ImageStore, StoredImage
 from server.frontend.reasoning_parser import ReasoningTags
@@ -34,7 +35,10 @@ if TYPE_CHECKING:  # its HTTP client is imported only where images are fetched
     from server.frontend.remote_images import RemoteImages
 
 _INLINE_CHARACTERS = 20_000
-"""Longer texts are tokenised in a thread, so that nobody else's tokens wait for them."""
+"""Of one HTTP request; more is tokenised in a thread, so that nobody else's tokens wait for it."""
+
+_num_tokenised: ContextVar[int] = ContextVar("num_tokenised", default=0)
+"""Characters of the current HTTP request so far: each is answered in a task, so in a context, of its own."""
 
 
 @dataclass
@@ -70,26 +74,26 @@ class ServerContext:
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of plain text."""
-        if len(text) <= _INLINE_CHARACTERS:
-            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        return await asyncio.to_thread(self.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+        return await _tokenised(len(text), lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
 
     async def encode_chat(self, messages: Sequence[dict[str, Any]], options: ChatOptions = NEW_ANSWER) -> list[int]:
         """Token ids of a conversation."""
-        if sum(len(message["content"]) for message in messages) <= _INLINE_CHARACTERS:
-            return self.tokenizer.encode_chat(messages, options)
-        return await asyncio.to_thread(self.tokenizer.encode_chat, messages, options)
+        size = _num_characters([messages, options.variables])
+        return await _tokenised(size, lambda: self.tokenizer.encode_chat(messages, options))
 
     async def encode_with_images(
         self, text: str, sources: Sequence[ImageSource], held: ExitStack, field_name: str
     ) -> ImagePrompt:
         """A `/generate` text with its images, which are held until `held` is closed. Raises RequestError."""
         images = await self._hold(sources, held, field_name)
+
+        def encode() -> ImagePrompt:
+            return self._image_prompts.plain(place_images(text, len(images)), images)
+
         try:
-            segments = place_images(text, len(images))
+            return await _tokenised(len(text), encode)
         except PlaceholderError as error:
             raise RequestError(f"{field_name}: {error}", field=field_name) from error
-        return self._image_prompts.plain(segments, images)
 
     async def encode_chat_with_images(
         self,
@@ -101,11 +105,16 @@ class ServerContext:
     ) -> ImagePrompt:
         """A conversation in which marks[i] stands for image i. Raises RequestError."""
         images = await self._hold(sources, held, "messages")
+
+        def encode() -> ImagePrompt:
+            return self._image_prompts.chat(
+                split_at_marks(self.tokenizer.render_chat(messages, options), marks), images
+            )
+
         try:
-            segments = split_at_marks(self.tokenizer.render_chat(messages, options), marks)
+            return await _tokenised(_num_characters([messages, options.variables]), encode)
         except PlaceholderError as error:
             raise RequestError(f"messages: {error}", field="messages") from error
-        return self._image_prompts.chat(segments, images)
 
     async def _hold(self, sources: Sequence[ImageSource], held: ExitStack, field_name: str) -> list[StoredImage]:
         self.check_takes_images(field_name)
@@ -119,6 +128,8 @@ class ServerContext:
     async def _encoded_image(self, source: ImageSource, field_name: str) -> bytes:
         if isinstance(source, bytes):
             return source
+        if isinstance(source, Base64Image):
+            return await asyncio.to_thread(source.decode)
         if self.remote_images is None:
             raise RequestError(
                 f"{field_name} has an address; this server fetches nothing, send the image itself as a data URL, or "
@@ -155,12 +166,13 @@ class ServerContext:
         rids: names under which the prompts, one each, can be aborted. held: what the prompts need until the result is
         closed; taken over if nothing is raised. Raises RequestError, EngineUnavailableError.
         """
+        self.client.check_can_add(self._num_sequences(prompts))  # before anything is made for each of them
         kept = ExitStack()
         kept.callback(self._forget, rids)
         limits = self.client.limits
         for rid in rids:
             if rid in self.generations or rids.count(rid) > 1:
-                raise RequestError(f"rid {rid!r} is already in use by a running request", field="rid")
+                raise RequestError(f"rid {shown(rid)} is already in use by a running request", field="rid")
         generation = Generation(
             self.client,
             self.detokenizers,
@@ -177,9 +189,36 @@ class ServerContext:
             self.generations[rid] = (generation, index)
         return generation
 
+    def _num_sequences(self, prompts: Sequence[PromptRequest]) -> int:
+        """An `n` out of its range is the builder's to refuse, and counts as if it were within."""
+        return sum(min(max(prompt.sampling.get("n", 1), 1), self.config.max_choices) for prompt in prompts)
+
     def _forget(self, rids: Sequence[str]) -> None:
         for rid in rids:
             self.generations.pop(rid, None)
+
+
+async def _tokenised[T](num_characters: int, tokenise: Callable[[], T]) -> T:
+    """At once while all the texts of the current request are short together, and in a thread beyond that."""
+    total = _num_tokenised.get() + num_characters
+    _num_tokenised.set(total)
+    return tokenise() if total <= _INLINE_CHARACTERS else await asyncio.to_thread(tokenise)
+
+
+def _num_characters(value: Any) -> int:
+    """Of all texts, keys included, in a JSON value, where anything else counts as one. No recursion: clients nest."""
+    total, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            total += len(item)
+        elif isinstance(item, Mapping):
+            waiting += [*item.keys(), *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
+        else:
+            total += 1
+    return total
 
 
 def context_of(request: Request) -> ServerContext:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from server.api.context import ServerContext
+from server.api.json_unions import Texts
 from server.api.protocol import RequestBody
 from server.errors import RequestError
 from server.frontend.field_checks import Range, check_count
@@ -34,7 +35,7 @@ _RANGES = {"top_k": Range(0, 1000), "top_p": Range(0, 1), "temperature": Range(0
 class LegacyBody(RequestBody):
     """PUT /api. top_p and top_k of 0 are off. no_log: this server logs no prompts."""
 
-    prompts: list[str]
+    prompts: Texts
     tokens_to_generate: int | None = None
     logprobs: bool | None = None
     temperature: float | None = None

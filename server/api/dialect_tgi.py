@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from server.api.context import ServerContext
 from server.api.dialect_tgi_replies import TGI_EVENTS, TgiReplies
+from server.api.json_unions import Texts
 from server.api.protocol import RequestBody
 from server.api.request_body import check_body, refuse_fields
 from server.api.streaming import respond
@@ -54,7 +55,7 @@ class TgiParameters(RequestBody):
     do_sample: bool | None = None
     max_new_tokens: int | None = None
     return_full_text: bool | None = None
-    stop: list[str] | None = None
+    stop: Texts | None = None
     truncate: int | None = None
     details: bool | None = None
     decoder_input_details: bool | None = None

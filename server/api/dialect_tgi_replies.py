@@ -108,7 +108,11 @@ class TgiReplies:
     def _prompt_tokens(self, sample: Sample) -> list[dict[str, Any]]:
         pairs = zip(sample.request.prompt_token_ids, sample.prompt_logprobs, strict=True)
         return [
-            {"id": token_id, "text": self._text(token_id), "logprob": None if entry is None else entry.logprob}
+            {
+                "id": token_id,
+                "text": self._detokenizers.token_text(token_id),
+                "logprob": None if entry is None else entry.logprob,
+            }
             for token_id, entry in pairs
         ]
 
@@ -117,10 +121,7 @@ class TgiReplies:
 
     def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
         special = self._detokenizers.is_special(token_id)
-        return {"id": token_id, "text": self._text(token_id), "logprob": logprob, "special": special}
-
-    def _text(self, token_id: int) -> str:
-        return self._detokenizers.token_bytes(token_id).decode(errors="replace")
+        return {"id": token_id, "text": self._detokenizers.token_text(token_id), "logprob": logprob, "special": special}
 
 
 def _finish_reason(sample: Sample) -> str | None:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api.context import ServerContext
-from server.api.json_unions import TextOrList, TokenIds
+from server.api.json_unions import LogitBias, TextOrList, TokenIds
 from server.api.protocol import RequestBody
 from server.api.request_body import check_body, refuse_fields
 from server.api.streaming import JSON_LINES, respond
@@ -44,7 +44,7 @@ class VllmBody(RequestBody):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: LogitBias | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
 

@@ -119,9 +119,7 @@ class GenerateReplies:
         return [[logprob, token_id, self._text(token_id)] for token_id, logprob in pairs]
 
     def _text(self, token_id: int) -> str | None:
-        if not self._logprobs.with_text:
-            return None
-        return self._detokenizers.token_bytes(token_id).decode(errors="replace")
+        return self._detokenizers.token_text(token_id) if self._logprobs.with_text else None
 
 
 def _effective(sample: Sample) -> dict[str, Any]:

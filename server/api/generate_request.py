@@ -140,11 +140,14 @@ def _prompt_request(
 def _num_logprobs(body: GenerateBody) -> int | None:
     if body.return_logprob:
         return body.top_logprobs_num or 0
-    if body.top_logprobs_num:
-        raise RequestError(
-            f"top_logprobs_num is {shown(body.top_logprobs_num)}, which needs return_logprob to be true",
-            field="top_logprobs_num",
-        )
+    # Clients send the values that ask for nothing unasked.
+    for field, value, neutral in (
+        ("top_logprobs_num", body.top_logprobs_num, 0),
+        ("logprob_start_len", body.logprob_start_len, -1),
+        ("return_text_in_logprobs", body.return_text_in_logprobs, False),
+    ):
+        if value not in (None, neutral):
+            raise RequestError(f"{field} is {shown(value)}, which needs return_logprob to be true", field=field)
     return None
 
 
@@ -155,4 +158,9 @@ def _ids(body: GenerateBody, num_prompts: int, is_batch: bool) -> Sequence[str]:
             raise RequestError(f"rid has {len(body.rid)} entries for {num_prompts} prompts", field="rid")
         return body.rid
     rid = body.rid or uuid.uuid4().hex
-    return [f"{rid}_{i}" for i in range(num_prompts)] if is_batch else [rid]
+    return [batch_rid(rid, index) for index in range(num_prompts)] if is_batch else [rid]
+
+
+def batch_rid(rid: str, index: int) -> str:
+    """The name of one prompt of a batch that was given one name."""
+    return f"{rid}_{index}"

@@ -1,15 +1,18 @@
-"""Fields that may be one thing or a list of them: the member is chosen by shape, so that an error names one place.
+"""Fields of many values, or of one or many, such that an error names one place.
 
-Without this pydantic would try every member and report the failures of all.
+A union's member is chosen by shape; otherwise pydantic would try every member and report the failures of all. A
+collection fails at its first wrong item: a body may have millions of them, and each reported one takes memory.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
-TokenIds = list[int]
+TokenIds = Annotated[list[int], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
+LogitBias = Annotated[dict[str, float], Field(fail_fast=True)]
 
 TAGS = frozenset({"<one>", "<list>", "<nested>", "<text>", "<texts>"})
 """Names of the members, which pydantic puts into the path of an error."""
@@ -33,18 +36,21 @@ def _prompt_shape(value: Any) -> str:
 
 
 type IdsOrBatch = Annotated[
-    Annotated[TokenIds, Tag("<list>")] | Annotated[list[TokenIds], Tag("<nested>")], Discriminator(_list_or_nested)
+    Annotated[TokenIds, Tag("<list>")] | Annotated[list[TokenIds], Field(fail_fast=True), Tag("<nested>")],
+    Discriminator(_list_or_nested),
 ]
 type Prompt = Annotated[
     Annotated[str, Tag("<text>")]
-    | Annotated[list[str], Tag("<texts>")]
+    | Annotated[Texts, Tag("<texts>")]
     | Annotated[TokenIds, Tag("<list>")]
-    | Annotated[list[TokenIds], Tag("<nested>")],
+    | Annotated[list[TokenIds], Field(fail_fast=True), Tag("<nested>")],
     Discriminator(_prompt_shape),
 ]
 type OneOrList[Member] = Annotated[
-    Annotated[Member, Tag("<one>")] | Annotated[list[Member], Tag("<list>")], Discriminator(_one_or_list)
+    Annotated[Member, Tag("<one>")] | Annotated[list[Member], Field(fail_fast=True), Tag("<list>")],
+    Discriminator(_one_or_list),
 ]
 type TextOrList[Member] = Annotated[
-    Annotated[str, Tag("<one>")] | Annotated[list[Member], Tag("<list>")], Discriminator(_one_or_list)
+    Annotated[str, Tag("<one>")] | Annotated[list[Member], Field(fail_fast=True), Tag("<list>")],
+    Discriminator(_one_or_list),
 ]

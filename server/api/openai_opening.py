@@ -12,6 +12,7 @@ from server.api.openai_protocol import BOOKKEEPING_FIELDS, NEUTRAL_VALUES, OpenA
 from server.api.protocol import RequestBody
 from server.api.request_body import check_body_leniently, decode_object, read_body, refuse_fields
 from server.errors import RequestError
+from server.frontend.field_checks import shown
 
 _MAX_NAMES = 20
 _MAX_NAME_LENGTH = 100
@@ -46,7 +47,7 @@ def check_model(model: str | None, served: str) -> None:
     """Raises RequestError (404) when the client asks for another model than the one that would answer."""
     if model is not None and model != served:
         raise RequestError(
-            f"model {model!r} does not exist here; this server has {served!r}", field="model", status=404
+            f"model {shown(model)} does not exist here; this server has {served!r}", field="model", status=404
         )
 
 

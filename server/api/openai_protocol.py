@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from server.api.json_unions import Prompt, TextOrList, TokenIds
+from server.api.json_unions import LogitBias, Prompt, TextOrList, TokenIds
 from server.api.protocol import RequestBody
 from server.api.response_format import FormatFields
 from server.api.tool_fields import MessageToolCall, Tool, ToolChoice
@@ -81,7 +81,7 @@ class OpenAISampling(FormatFields):
     seed: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: LogitBias | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     # Beyond OpenAI, under the names that vLLM and SGLang clients send.
@@ -135,7 +135,7 @@ class ChatMessage(RequestBody):
     role: str
     content: TextOrList[ContentPart] | None = None
     name: str | None = None
-    tool_calls: list[MessageToolCall] | None = None
+    tool_calls: Annotated[list[MessageToolCall], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     # What an answer was made of, so that it is not tokenised anew (see `retokenization`).
@@ -169,7 +169,7 @@ class ChatMessage(RequestBody):
 class ChatBody(OpenAISampling):
     """POST /v1/chat/completions. max_completion_tokens is the newer name of max_tokens."""
 
-    messages: list[ChatMessage] | None = None
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
@@ -178,7 +178,7 @@ class ChatBody(OpenAISampling):
     chat_template_kwargs: dict[str, Any] | None = None
     prevent_retokenization: bool | None = None
     return_raw_text: bool | None = None
-    tools: list[Tool] | None = None
+    tools: Annotated[list[Tool], Field(fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     include_reasoning: bool | None = None

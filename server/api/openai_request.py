@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from server.api.openai_protocol import OpenAISampling
 from server.errors import RequestError
+from server.frontend.field_checks import shown
 from server.frontend.sample import Sample
 from server.request import Grammar
 
@@ -57,8 +58,13 @@ class PromptLogprobFields(TypedDict):
 def prompt_logprob_fields(body: OpenAISampling, logprobs: int | None, *, echo: bool) -> PromptLogprobFields:
     """What to ask of the engine for prompt_logprobs, for an echo of a prompt with logprobs, or for both.
 
-    Raises RequestError for prompt_logprobs in a stream, whose events have no place for them.
+    Raises RequestError for a negative number, which the engine would not see beside a larger one, and for
+    prompt_logprobs in a stream, whose events have no place for them.
     """
+    if body.prompt_logprobs is not None and body.prompt_logprobs < 0:
+        raise RequestError(
+            f"prompt_logprobs must be at least 0, but is {shown(body.prompt_logprobs)}", field="prompt_logprobs"
+        )
     counts = [logprobs] if echo and logprobs is not None else []
     if body.prompt_logprobs is not None:
         if body.stream:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.api.json_unions import IdsOrBatch, OneOrList, TextOrList, TokenIds
+from server.api.json_unions import IdsOrBatch, LogitBias, OneOrList, TextOrList, TokenIds
 
 
 class RequestBody(BaseModel):
@@ -39,7 +39,7 @@ class SamplingBody(RequestBody):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: LogitBias | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
     json_schema: Any = None
@@ -58,13 +58,16 @@ class GenerateBody(RequestBody):
     logprob_start_len: int | None = None
     top_logprobs_num: int | None = None
     return_text_in_logprobs: bool | None = None
-    rid: TextOrList[str] | None = None
+    rid: TextOrList[str] | None = Field(
+        None,
+        description="A name, for /abort_request. A batch's one name becomes rid_0, rid_1, ... of its prompts.",
+    )
     priority: int | None = None
     stream: bool | None = None
     stream_mode: Literal["cumulative", "delta"] | None = None
 
 
 class AbortBody(RequestBody):
-    """POST /abort_request."""
+    """POST /abort_request. rid: of one prompt, or the one name that a batch was given."""
 
     rid: Annotated[str, Field(min_length=1)]

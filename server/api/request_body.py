@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
@@ -22,13 +23,14 @@ _READ_TIMEOUT = 60.0
 """Seconds for a whole body to arrive; a connection that trickles bytes is not kept for ever."""
 
 _MAX_ERRORS_SHOWN = 3
+_MAX_NAME_LENGTH = 100
 
 
 async def read_body(request: Request, max_bytes: int) -> bytes:
     """The whole body. Raises RequestError (413, 408) when it is too large or too slow."""
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+        raise _too_large(declared, max_bytes)
     chunks: list[bytes] = []
     size = 0
     try:
@@ -36,7 +38,7 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > max_bytes:
-                    raise _too_large(max_bytes)
+                    raise _too_large(f"{size} or more", max_bytes)
                 chunks.append(chunk)
     except TimeoutError:
         raise RequestError(f"the body did not arrive within {_READ_TIMEOUT:g} s", status=408) from None
@@ -59,13 +61,12 @@ def decode_object(data: bytes) -> dict[str, Any]:
 
 
 def check_body[Body: RequestBody](fields: dict[str, Any], model: type[Body]) -> Body:
-    """Check types. Raises RequestError."""
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise _as_request_error(error) from error
-    except RecursionError as error:
-        raise RequestError("the body is nested too deeply") from error
+    """Check types; an unknown field is an error. Raises RequestError."""
+    body = _validate(fields, model, "allow")
+    unknown = [field.path for field in islice(_unknown_fields(body), _MAX_ERRORS_SHOWN)]
+    if unknown:
+        raise RequestError("; ".join(map(_not_a_field, unknown)), field=unknown[0])
+    return body
 
 
 def refuse_fields(
@@ -95,18 +96,13 @@ class LenientBody[Body: RequestBody](NamedTuple):
 
 
 def check_body_leniently[Body: RequestBody](fields: dict[str, Any], model: type[Body]) -> LenientBody[Body]:
-    """Check types; unknown fields, at any depth, are removed and reported. Raises RequestError."""
-    try:
-        return LenientBody(model.model_validate(fields), [])
-    except ValidationError as error:
-        details = error.errors(include_url=False, include_context=False)
-    except RecursionError as error:
-        raise RequestError("the body is nested too deeply") from error
-    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
-    for detail in unknown:
-        _remove(fields, detail["loc"])
-    ignored = [_json_path(detail["loc"]) for detail in unknown if detail["input"] is not None]
-    return LenientBody(check_body(fields, model), ignored)
+    """Check types; unknown fields, at any depth, are left out and reported. Raises RequestError."""
+    body = _validate(fields, model, "allow")
+    unknown = list(_unknown_fields(body))
+    if not unknown:
+        return LenientBody(body, [])
+    ignored = [field.path for field in unknown if field.value is not None]
+    return LenientBody(_validate(fields, model, "ignore"), ignored)
 
 
 def _decode(data: bytes) -> Any:
@@ -122,8 +118,37 @@ def _decode(data: bytes) -> Any:
             raise RequestError(f"the body is not valid JSON: {error}") from error
 
 
-def _too_large(max_bytes: int) -> RequestError:
-    return RequestError(f"the body may have at most {max_bytes} bytes (--max-body-mb)", status=413)
+def _validate[Body: RequestBody](fields: dict[str, Any], model: type[Body], extra: Literal["allow", "ignore"]) -> Body:
+    """extra: what is done with unknown fields. Pydantic's "forbid" would make an error of each, however many."""
+    try:
+        return model.model_validate(fields, extra=extra)
+    except ValidationError as error:
+        raise _as_request_error(error) from error
+    except RecursionError as error:
+        raise RequestError("the body is nested too deeply") from error
+
+
+class _UnknownField(NamedTuple):
+    """path: where in the body."""
+
+    path: str
+    value: Any
+
+
+def _unknown_fields(value: Any, path: str = "") -> Iterator[_UnknownField]:
+    """What a model kept beside its own fields, at any depth."""
+    if isinstance(value, RequestBody):
+        for name, given in (value.model_extra or {}).items():
+            yield _UnknownField(_joined(path, name), given)
+        for name, field in type(value).model_fields.items():
+            yield from _unknown_fields(getattr(value, name), _joined(path, field.alias or name))
+    elif isinstance(value, list) and value and isinstance(value[0], RequestBody):  # then all of it is
+        for index, item in enumerate(value):
+            yield from _unknown_fields(item, _joined(path, index))
+
+
+def _too_large(size: str, max_bytes: int) -> RequestError:
+    return RequestError(f"the body has {size} bytes, but may have at most {max_bytes} (--max-body-mb)", status=413)
 
 
 def _as_request_error(error: ValidationError) -> RequestError:
@@ -134,32 +159,32 @@ def _as_request_error(error: ValidationError) -> RequestError:
 
 def _sentence(detail: ErrorDetails) -> str:
     path = _json_path(detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        misplaced = "; it belongs into sampling_params" if path in SamplingBody.model_fields else ""
-        return f"{path} is not a field of this request{misplaced}"
     if detail["type"] == "missing":
         return f"{path} is missing"
     expected = detail["msg"].removeprefix("Input ")
     return f"{path} {expected[:1].lower()}{expected[1:]}, but is {shown(detail['input'])}"
 
 
-def _remove(fields: Any, location: tuple[int | str, ...]) -> None:
-    *parents, name = location
-    for part in parents:
-        if isinstance(part, int) or (isinstance(fields, dict) and part in fields):  # else a union's name for a member
-            fields = fields[part]
-    fields.pop(name, None)
+def _not_a_field(path: str) -> str:
+    misplaced = "; it belongs into sampling_params" if path in SamplingBody.model_fields else ""
+    return f"{path} is not a field of this request{misplaced}"
 
 
 def _json_path(location: tuple[int | str, ...]) -> str:
     """`("messages", 0, "content")` to `messages[0].content`; the tags of `json_unions` are left out."""
     path = ""
     for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif part not in TAGS:
-            path += f".{part}" if path else part
+        if part not in TAGS:
+            path = _joined(path, part)
     return path or "body"
+
+
+def _joined(path: str, part: int | str) -> str:
+    """A path one step longer; a name that the client made up may be of any length."""
+    if isinstance(part, int):
+        return f"{path}[{part}]"
+    name = part if len(part) <= _MAX_NAME_LENGTH else part[:_MAX_NAME_LENGTH] + "..."
+    return f"{path}.{name}" if path else name
 
 
 def _json_kind(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from server.api.json_unions import Texts
 from server.api.protocol import RequestBody, SamplingBody
 from server.errors import RequestError
 from server.frontend.grammar_fields import (
@@ -40,7 +41,7 @@ class StructuredOutputs(RequestBody):
 
     json_: Any = Field(None, alias="json")
     regex: str | None = None
-    choice: list[str] | None = None
+    choice: Texts | None = None
     grammar: str | None = None
     json_object: bool | None = None
 
@@ -52,7 +53,7 @@ class FormatFields(RequestBody):
     structured_outputs: StructuredOutputs | None = None
     guided_json: Any = None
     guided_regex: str | None = None
-    guided_choice: list[str] | None = None
+    guided_choice: Texts | None = None
     guided_grammar: str | None = None
 
     def grammar(self) -> Grammar | None:

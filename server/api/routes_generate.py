@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import count, takewhile
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api import dialect_tgi, dialect_vllm, generate_request
 from server.api.context import context_of
+from server.api.generate_request import batch_rid
 from server.api.openapi_schema import body_schema
 from server.api.protocol import AbortBody, GenerateBody
 from server.api.request_body import decode_object, parse_body, read_body
@@ -51,11 +55,18 @@ async def generate_stream(request: Request) -> Response:
 
 @router.post("/abort_request", openapi_extra=body_schema(AbortBody), response_model=None)
 async def abort_request(request: Request) -> Response:
-    """End a running request by its rid; it is answered with what it has. Unknown rids are ignored."""
+    """End a running request, or a batch, by its rid; it is answered with what it has. Unknown rids are ignored."""
     context = context_of(request)
     body = parse_body(await read_body(request, context.max_body_bytes), AbortBody)
-    found = context.generations.get(body.rid)
-    if found is not None:
-        generation, prompt_index = found
+    rids = _rids_of(body.rid, context.generations)
+    for rid in rids:
+        generation, prompt_index = context.generations[rid]
         generation.abort(prompt_index)
-    return JsonReply({"rid": body.rid, "aborted": found is not None})
+    return JsonReply({"rid": body.rid, "aborted": bool(rids)})
+
+
+def _rids_of(rid: str, running: Mapping[str, object]) -> Sequence[str]:
+    """This prompt's, or where there is none of that name, those of a batch's prompts."""
+    if rid in running:
+        return [rid]
+    return list(takewhile(running.__contains__, (batch_rid(rid, index) for index in count())))

@@ -36,7 +36,7 @@ def _reply(body: LegacyBody, samples: Sequence[Sample], context: ServerContext) 
     tokens = [[*sample.request.prompt_token_ids, *sample.token_ids] for sample in samples]
     reply: dict[str, Any] = {
         "text": [prompt + sample.text for prompt, sample in zip(body.prompts, samples, strict=True)],
-        "segments": [[_text(token_id, context) for token_id in ids] for ids in tokens],
+        "segments": [[context.detokenizers.token_text(token_id) for token_id in ids] for ids in tokens],
         "tokens": tokens,
     }
     if body.logprobs:
@@ -45,7 +45,3 @@ def _reply(body: LegacyBody, samples: Sequence[Sample], context: ServerContext) 
             for sample in samples
         ]
     return reply
-
-
-def _text(token_id: int, context: ServerContext) -> str:
-    return context.detokenizers.token_bytes(token_id).decode(errors="replace")

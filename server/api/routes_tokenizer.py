@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,7 +35,7 @@ class TokenizeBody(RequestBody):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[ChatMessage] | None = None
+    messages: Annotated[list[ChatMessage], Field(fail_fast=True)] | None = None
     add_special_tokens: bool | None = None
     split_special_tokens: bool | None = None
     return_token_strs: bool | None = None

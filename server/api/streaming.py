@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from server.api.error_replies import error_reply
 from server.errors import MegaserveError
@@ -113,6 +113,7 @@ class EventStream(Response):
     """The events of a started generation, as they come.
 
     An error after the start is an event too, because the status has been sent by then; a refusal comes before it.
+    A client that stops reading is waited for until the request's deadline.
     """
 
     def __init__(
@@ -144,6 +145,17 @@ class EventStream(Response):
 
     async def _pump(self, send: Send) -> None:
         await self._generation.accepted()
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout_at(self._generation.deadline):
+                await send(message)
+
+        try:
+            await self._send_all(send_in_time)
+        except TimeoutError:
+            logger.warning("a client did not read its stream in time (--request-timeout); its request is aborted")
+
+    async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             await self._send(send, self._events.first())

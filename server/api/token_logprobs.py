@@ -51,8 +51,8 @@ def chat_logprobs(entries: Sequence[TokenLogprob], detokenizers: DetokenizerFact
     """`{"content": [{token, logprob, bytes, top_logprobs}]}`."""
 
     def one(token_id: int, logprob: float) -> dict[str, Any]:
-        data = detokenizers.token_bytes(token_id)
-        return {"token": data.decode(errors="replace"), "logprob": logprob, "bytes": list(data)}
+        text, data = detokenizers.token_text(token_id), detokenizers.token_bytes(token_id)
+        return {"token": text, "logprob": logprob, "bytes": list(data)}
 
     return {
         "content": [
@@ -80,8 +80,7 @@ def prompt_logprobs_by_id(
     """
 
     def one(token_id: int, logprob: float, rank: int | None) -> dict[str, Any]:
-        text = detokenizers.token_bytes(token_id).decode(errors="replace")
-        return {"logprob": logprob, "rank": rank, "decoded_token": text}
+        return {"logprob": logprob, "rank": rank, "decoded_token": detokenizers.token_text(token_id)}
 
     positions: list[dict[str, dict[str, Any]] | None] = []
     for token_id, entry in zip(prompt_token_ids, entries, strict=True):

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 
 from server.api.protocol import RequestBody
 from server.errors import RequestError
+from server.frontend.field_checks import shown
 
 
 class FunctionDefinition(RequestBody):
@@ -78,7 +79,7 @@ class MessageToolCall(RequestBody):
             return {}
         if not isinstance(arguments, dict):
             raise RequestError(
-                f"messages: the arguments of the call of {self.function.name!r} must be the text of a JSON object",
+                f"messages: the arguments of the call of {shown(self.function.name)} must be the text of a JSON object",
                 field="messages",
             )
         return arguments

@@ -13,7 +13,7 @@ from server.api.tool_fields import NamedToolChoice, Tool
 from server.errors import RequestError
 from server.frontend.answer_format import AnswerFormat
 from server.frontend.chat_options import ChatOptions
-from server.frontend.field_checks import check_count
+from server.frontend.field_checks import check_count, shown
 from server.frontend.grammar_fields import text_grammar
 from server.frontend.reasoning_parser import ReasoningStart, ReasoningTags, reasoning_start
 from server.frontend.tool_formats import CALL_LIST, TOOL_FORMATS, Function, ToolFormat
@@ -60,7 +60,7 @@ def offered_tools(body: ChatBody) -> Sequence[Tool]:
     if isinstance(choice, NamedToolChoice):
         if choice.function.name not in names:
             raise RequestError(
-                f"tool_choice names {choice.function.name!r}, which is not among tools", field="tool_choice"
+                f"tool_choice names {shown(choice.function.name)}, which is not among tools", field="tool_choice"
             )
     elif choice == "required" and not tools:
         raise RequestError("tool_choice is 'required', which needs tools", field="tool_choice")

@@ -71,12 +71,12 @@ def _counters(url: str) -> dict[str, Any]:
 
 def _print_speed(summary: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> None:
     grown = {name: after[name] - before[name] for name in after if name.startswith("total_")}
-    images = summary["items"]
-    without_encoder = images - grown["total_images_encoded"]
+    questions = summary["items"]
+    without_encoder = questions - grown["total_images_encoded"]
     print(f"{summary['requests_per_second']:.0f} questions/s")
     print(
-        f"{grown['total_images_encoded']} pictures encoded for {images} questions: image-cache hit rate "
-        f"{without_encoder / images:.1%}, {grown['total_encoder_seconds']:.1f} s in the encoder"
+        f"{grown['total_images_encoded']} pictures encoded for {questions} questions: image-cache hit rate "
+        f"{without_encoder / questions:.1%}, {grown['total_encoder_seconds']:.1f} s in the encoder"
     )
     share = grown["total_cached_tokens"] / grown["total_prompt_tokens"]
     print(f"{share:.0%} of the prompts' tokens came from the prefix cache")

@@ -129,7 +129,8 @@ class Engine:
         return EngineStats(
             num_steps=self._num_steps,
             num_running=len(scheduler.running),
-            num_waiting=scheduler.num_waiting,
+            num_waiting=scheduler.num_waiting + len(self._grammars),
+            num_compiling=len(self._grammars),
             num_blocks=scheduler.pool.num_blocks,
             num_free_blocks=scheduler.pool.num_free,
             total_prompt_tokens=counters.prompt_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -13,6 +14,8 @@ from server.engine.grammar_checker import GrammarError
 from server.engine.grammar_compiler import GrammarCompiler
 from server.engine.sequence import Sequence, failed_output
 from server.request import RequestOutput
+
+logger = logging.getLogger(__name__)
 
 _MAX_SECONDS = 60.0
 """For compiling, and for the compilations before it in the queue."""
@@ -50,8 +53,8 @@ class GrammarAdmission:
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget sequences; unknown ids are ignored."""
-        for request_id in request_ids:
-            self._waiting.pop(request_id, None)
+        dropped = [self._waiting.pop(request_id) for request_id in request_ids if request_id in self._waiting]
+        self._cancel_unwanted(dropped)
 
     def close(self) -> None:
         """End the compiler's thread and process."""
@@ -64,25 +67,44 @@ class GrammarAdmission:
             wait({item.compiled for item in self._waiting.values()}, wait_seconds, FIRST_COMPLETED)
         admission = Admission([], [])
         now = time.monotonic()
-        for request_id, item in list(self._waiting.items()):
-            if item.compiled.done() or now > item.deadline:
-                del self._waiting[request_id]
-                self._settle(item, admission)
+        over = [item for item in self._waiting.values() if item.compiled.done() or now > item.deadline]
+        for item in over:
+            del self._waiting[item.sequence.request_id]
+            refusal = self._settle(item)
+            if refusal is None:
+                admission.ready.append(item.sequence)
+            else:
+                admission.refused.append(refusal)
+        self._cancel_unwanted(over)
         return admission
 
-    def _settle(self, item: _Waiting, admission: Admission) -> None:
+    def _settle(self, item: _Waiting) -> RequestOutput | None:
+        """Give the sequence its matcher -> the answer to its request if there is none."""
         sequence = item.sequence
         assert self._compiler is not None
         if not item.compiled.done():
             reason = f"its grammar was not compiled within {_MAX_SECONDS:g} s, others were before it; try again later"
-            admission.refused.append(failed_output(sequence.request_id, reason))
-            return
-        try:
-            sequence.matcher = self._compiler.matcher(item.compiled.result(), sequence.params)
-        except GrammarError as error:
-            admission.refused.append(invalid_grammar(sequence, error))
-        else:
-            admission.ready.append(sequence)
+            return failed_output(sequence.request_id, reason, is_overload=True)
+        error = item.compiled.exception()
+        if error is None:
+            try:
+                sequence.matcher = self._compiler.matcher(item.compiled.result(), sequence.params)
+            except GrammarError as unusable:
+                error = unusable
+        if error is None:
+            return None
+        if isinstance(error, GrammarError):
+            return invalid_grammar(sequence, error)
+        # Anything else, a panic of the native library included (no Exception, but a BaseException): it was raised in
+        # the compiler's thread, where the engine's own state cannot have suffered, so it is this request's alone.
+        logger.error("a grammar could not be compiled", exc_info=error)
+        return failed_output(sequence.request_id, f"its grammar could not be compiled: {type(error).__name__}: {error}")
+
+    def _cancel_unwanted(self, dropped: Iterable[_Waiting]) -> None:
+        """Take compilations that nobody waits for any more out of the queue; one that runs or is over stays."""
+        wanted = {item.compiled for item in self._waiting.values()}
+        for compiled in {item.compiled for item in dropped} - wanted:
+            compiled.cancel()
 
 
 def invalid_grammar(sequence: Sequence, error: GrammarError) -> RequestOutput:

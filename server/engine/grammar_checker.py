@@ -11,8 +11,11 @@ import time
 from pathlib import Path
 from typing import IO
 
+from server.process_lifetime import bound_command
+
 _LEAST_IDS = 512  # single bytes and the library's own
 _PROGRAM = Path(__file__).with_name("grammar_check.py")
+_SOURCE_ROOT = _PROGRAM.parents[2]
 
 
 class GrammarError(Exception):
@@ -66,12 +69,15 @@ class GrammarChecker:
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._process is None:
-            # It ends by itself when this end of its standard input closes.
+            # It ends by itself when this end of its standard input closes, but reads that only between two grammars.
+            # The kernel binds it to the thread that starts it; the compiler's lives until the compiler is closed.
+            command = [sys.executable, "-I", str(_PROGRAM), str(max(self._vocab_size, _LEAST_IDS))]
             self._process = subprocess.Popen(
-                [sys.executable, "-I", str(_PROGRAM), str(max(self._vocab_size, _LEAST_IDS))],
+                bound_command(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                cwd=_SOURCE_ROOT,  # where the wrapper is found, however this process was started
             )
         return self._process
 

@@ -55,7 +55,7 @@ class GrammarCompiler:
         """Its matcher at the beginning, to be copied for each sequence; fails with GrammarError."""
         key = (grammar.kind, grammar.text)
         future = self._compiled.get(key)
-        if future is None or (future.done() and future.exception() is not None):
+        if future is None or future.cancelled() or (future.done() and future.exception() is not None):
             future = self._pool.submit(self._compile, grammar)
             self._compiled[key] = future
         self._compiled.move_to_end(key)

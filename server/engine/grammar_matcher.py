@@ -59,6 +59,10 @@ class GrammarMatcher:
             self._phase = _Phase.REASONING if reasoning.is_open else _Phase.UNDECIDED
         self.is_complete = False
         self.allowed = self._next_mask()
+        if not self.allowed.any():
+            raise GrammarError(
+                "it allows only an empty answer, which takes a stop token to end; ask without ignore_eos"
+            )
 
     def advance(self, token_id: int) -> None:
         """The sequence goes on with this token, which is not a stop token."""

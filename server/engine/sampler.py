@@ -7,7 +7,6 @@ top_p counts the mass of what top_k left, min_p is relative to the most likely t
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence as Items
 
@@ -155,15 +154,16 @@ def token_logprobs(
 ) -> list[TokenLogprob]:
     """Of each row: the given token's log-probability, and the `count` most likely tokens with theirs.
 
-    Where the given token is among the most likely, its number is the very same there.
+    Where the given token is among the most likely, its number is the very same there. A token that cannot come has
+    -inf, and in a row without a distribution (NaN, or all -inf) every number is NaN.
     """
     normaliser = (_logsumexp(logits) if kernels is None else kernels.log_sum_exp(logits))[:, None]
     chosen = logits.gather(1, torch.tensor(list(tokens), device=logits.device)[:, None]) - normaliser
     most = min(max(counts, default=0), logits.shape[-1])
     largest, indices = logits.topk(most, dim=-1)
-    top_logprobs = (largest - normaliser).clamp(min=_FLOOR)
+    top_logprobs = largest - normaliser
     return [
-        TokenLogprob(token, value if math.isfinite(value) else _FLOOR, ids[:count], top[:count])
+        TokenLogprob(token, value, ids[:count], top[:count])
         for token, value, ids, top, count in zip(
             tokens, chosen[:, 0].tolist(), indices.tolist(), top_logprobs.tolist(), counts, strict=True
         )
@@ -173,7 +173,3 @@ def token_logprobs(
 def _logsumexp(logits: Tensor) -> Tensor:
     """(rows, vocabulary) -> (rows,), by pieces of the vocabulary, so that no exponentials of all of it are kept."""
     return torch.stack([piece.logsumexp(-1) for piece in torch.split(logits, _VOCABULARY_PIECE, dim=-1)]).logsumexp(0)
-
-
-# JSON has no infinity; a token that cannot come has this log-probability.
-_FLOOR = -1e9

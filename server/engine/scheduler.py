@@ -215,24 +215,27 @@ class Scheduler:
             step.hashes_computed.update(sequence.block_hashes()[done // size : (done + num_new) // size])
 
     def _cached_blocks(self, sequence: Sequence) -> list[int]:
-        """Blocks that already hold this sequence's beginning; at least one token is left to compute.
+        """Blocks that already hold this sequence's beginning."""
+        if not self.limits.prefix_caching:
+            return []
+        return self.pool.match(sequence.block_hashes()[: self._num_usable_blocks(sequence)])
+
+    def _num_usable_blocks(self, sequence: Sequence) -> int:
+        """How many of its blocks may come from others; at least one token is left to compute.
 
         A prompt position whose log-probabilities are wanted must be computed, cached or not.
         """
-        if not self.limits.prefix_caching:
-            return []
         usable = sequence.num_tokens - 1
         if sequence.wants_prompt_logprobs:
             usable = min(usable, max(0, sequence.params.prompt_logprobs_start - 1))
-        return self.pool.match(sequence.block_hashes()[: usable // self.limits.block_size])
+        return usable // self.limits.block_size
 
     def _is_being_computed(self, sequence: Sequence, num_cached_blocks: int, step: _Step) -> bool:
-        hashes = sequence.block_hashes()
+        """Whether the first block that is not cached is computed in this very step, and could be used."""
         return (
             self.limits.prefix_caching
-            and not sequence.wants_prompt_logprobs
-            and num_cached_blocks < min(len(hashes), (sequence.num_tokens - 1) // self.limits.block_size)
-            and hashes[num_cached_blocks] in step.hashes_computed
+            and num_cached_blocks < self._num_usable_blocks(sequence)
+            and sequence.block_hashes()[num_cached_blocks] in step.hashes_computed
         )
 
     def _remove(self, sequence: Sequence) -> None:

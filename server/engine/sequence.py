@@ -158,6 +158,14 @@ class SampledToken:
         self.error = error
 
 
-def failed_output(request_id: str, reason: str, *, invalid_field: str | None = None) -> RequestOutput:
-    """The answer to a request that the engine gives up; invalid_field: the field of the request that is at fault."""
-    return RequestOutput(request_id=request_id, finish_reason="error", error=reason, invalid_field=invalid_field)
+def failed_output(
+    request_id: str, reason: str, *, invalid_field: str | None = None, is_overload: bool = False
+) -> RequestOutput:
+    """The answer to a request that the engine gives up, see `RequestOutput`."""
+    return RequestOutput(
+        request_id=request_id,
+        finish_reason="error",
+        error=reason,
+        invalid_field=invalid_field,
+        is_overload=is_overload,
+    )

@@ -110,6 +110,7 @@ class DetokenizerFactory:
     def __init__(self, tokenizer: PromptTokenizer) -> None:
         self._backend = tokenizer.backend
         self._special = tokenizer.special_token_ids
+        self._skipped = {frozenset[int](): self._special}  # by the special tokens that are shown: few sets, all ours
         is_byte_level = isinstance(self._backend.decoder, decoders.ByteLevel)
         self._table = TokenBytes(self._backend) if is_byte_level else None
 
@@ -117,10 +118,16 @@ class DetokenizerFactory:
         self, prompt_token_ids: Sequence[int], *, skip_special_tokens: bool, shown: frozenset[int] = frozenset()
     ) -> Detokenizer:
         """A fresh state for the continuation of this prompt. shown: special tokens that are not skipped."""
-        skipped = self._special - shown if skip_special_tokens else frozenset()
+        skipped = self._skipped_unless(shown) if skip_special_tokens else frozenset()
         if self._table is not None:
             return ByteLevelDetokenizer(self._table, skipped)
         return WindowDetokenizer(self._backend, prompt_token_ids, skipped)
+
+    def _skipped_unless(self, shown: frozenset[int]) -> frozenset[int]:
+        """One set for all sequences: a vocabulary may have thousands of special tokens."""
+        if shown not in self._skipped:
+            self._skipped[shown] = self._special - shown
+        return self._skipped[shown]
 
     def is_special(self, token_id: int) -> bool:
         """Whether the token is no text."""
@@ -131,6 +138,10 @@ class DetokenizerFactory:
         if self._table is not None:
             return self._table[token_id]
         return self._backend.decode([token_id], skip_special_tokens=False).encode()
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token by itself, with U+FFFD for a part of a character."""
+        return self.token_bytes(token_id).decode(errors="replace")
 
 
 def _byte_of_character() -> dict[str, int]:

@@ -120,18 +120,22 @@ class EngineClient:
                 return Readiness("paused", "an operator paused the engine; POST /resume lets it go on")
         return Readiness(self._phase, self._reason)
 
-    def add(self, requests: Sequence[EngineRequest], sinks: Sequence[OutputSink]) -> None:
-        """Send sequences. Raises EngineUnavailableError, or OverloadedError when too many are in flight."""
+    def check_can_add(self, num_sequences: int) -> None:
+        """Raises EngineUnavailableError, or OverloadedError when too many would be in flight."""
         self._check_available()
-        if self.num_in_flight + len(requests) > self._max_queued_requests:
+        if self.num_in_flight + num_sequences > self._max_queued_requests:
             raise OverloadedError(
-                f"{self.num_in_flight} sequences are in flight and this request has {len(requests)}, together more "
+                f"{self.num_in_flight} sequences are in flight and this request has {num_sequences}, together more "
                 f"than --max-queued-requests {self._max_queued_requests}; try again later"
             )
+
+    def add(self, requests: Sequence[EngineRequest], sinks: Sequence[OutputSink]) -> None:
+        """Send sequences. Raises as `check_can_add` does, and UnicodeEncodeError for text that cannot be sent."""
+        self.check_can_add(len(requests))
         assert self._connection is not None
+        self._connection.add(list(requests))
         for request, sink in zip(requests, sinks, strict=True):
             self._flights[request.request_id] = _Flight(sink)
-        self._connection.add(list(requests))
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget sequences, here and in the engine. Finished and unknown ones are ignored."""
@@ -209,7 +213,12 @@ class EngineClient:
                 continue
             if output.token_ids:
                 self._note_tokens(flight, len(output.token_ids), now)
-            flight.sink.put(output)
+            try:
+                flight.sink.put(output)
+            except Exception:  # whatever it is, the other sequences have no part in it
+                logger.exception("an output of sequence %s could not be processed", output.request_id)
+                self.abort([output.request_id])
+                flight.sink.fail(RequestFailedError("the answer could not be processed; the server's log says why"))
 
     def _note_tokens(self, flight: _Flight, num_tokens: int, now: float) -> None:
         if self.observer is not None and flight.last_token_time is not None:
@@ -225,4 +234,4 @@ def _error_of(output: RequestOutput) -> MegaserveError:
     message = output.error or "the engine could not finish this request"
     if output.invalid_field is not None:
         return RequestError(message, field=output.invalid_field)
-    return RequestFailedError(message)
+    return OverloadedError(message) if output.is_overload else RequestFailedError(message)

@@ -18,7 +18,6 @@ from server import ipc
 from server.errors import EngineUnavailableError
 from server.ipc import (
     AbortRequests,
-    AddRequests,
     Control,
     ControlAction,
     ControlDone,
@@ -38,7 +37,8 @@ class EngineConnection:
     """Binds `socket_file`, sends in batches, and hands every step's outputs to `on_outputs` on the event loop.
 
     ready: resolved by the group's first message. failed: resolved with the reason when the group says that it gives
-    up. on_steps: told of every step. Must be made and used on a running event loop.
+    up, or when nothing can be sent or received any more. on_steps: told of every step. Must be made and used on a
+    running event loop.
     """
 
     def __init__(
@@ -60,15 +60,20 @@ class EngineConnection:
         self._socket = context.socket(zmq.PAIR)
         ipc.configure(self._socket)
         self._socket.bind(ipc.address(socket_file))
-        self._adds: list[EngineRequest] = []
+        self._adds: list[bytes] = []
         self._aborts: list[str] = []
         self._controls: list[ipc.ToEngine] = []
         self._outbox = asyncio.Event()
         self._tasks = [loop.create_task(self._receive()), loop.create_task(self._send())]
+        for task in self._tasks:
+            task.add_done_callback(self._note_end)
 
     def add(self, requests: list[EngineRequest]) -> None:
-        """Queue sequences; what one turn of the event loop queues travels in one message."""
-        self._adds += requests
+        """Queue sequences; what one turn of the event loop queues travels in one message.
+
+        Raises UnicodeEncodeError for text that cannot be sent; then none is queued.
+        """
+        self._adds += [ipc.encode_request(request) for request in requests]
         self._outbox.set()
 
     def abort(self, request_ids: list[str]) -> None:
@@ -121,6 +126,13 @@ class EngineConnection:
                 waiting.set_exception(EngineUnavailableError("the ranks went away before they could answer"))
         self._socket.close(linger=int(linger_seconds * 1000))
 
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        """Neither task ends by itself: without it no request would be answered any more."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        logger.error("the connection to the ranks failed", exc_info=error)
+        self._fail(f"the connection to the ranks failed ({type(error).__name__})")
+
     async def _receive(self) -> None:
         while True:
             frame = await self._socket.recv()
@@ -153,7 +165,8 @@ class EngineConnection:
                 self._fail(message.reason)
 
     def _take_stats(self, stats: EngineStats, steps: list[StepRecord]) -> None:
-        has_work = stats.num_running + stats.num_waiting > 0 and not stats.is_paused
+        # A grammar compiles without any step; how long it may take is bounded where that is done.
+        has_work = stats.num_running + stats.num_waiting > stats.num_compiling and not stats.is_paused
         if stats.num_steps != self.stats.num_steps or not has_work:
             self._last_progress_time = time.monotonic()
         self.stats = stats
@@ -167,16 +180,16 @@ class EngineConnection:
         while True:
             await self._outbox.wait()
             self._outbox.clear()
-            for message in self._take():
+            for frame in self._take():
                 with contextlib.suppress(zmq.ZMQError):  # the peer has gone; the supervisor tells everybody
-                    await self._socket.send(ipc.encode(message))
+                    await self._socket.send(frame)
 
-    def _take(self) -> list[ipc.ToEngine]:
-        messages: list[ipc.ToEngine] = []
+    def _take(self) -> list[bytes]:
+        frames = []
         if self._adds:
-            messages.append(AddRequests(self._adds))
+            frames.append(ipc.join_requests(self._adds))
         if self._aborts:
-            messages.append(AbortRequests(self._aborts))
-        messages += self._controls
+            frames.append(ipc.encode(AbortRequests(self._aborts)))
+        frames += map(ipc.encode, self._controls)
         self._adds, self._aborts, self._controls = [], [], []
-        return messages
+        return frames

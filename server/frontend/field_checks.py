@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from server.errors import RequestError
@@ -62,9 +62,36 @@ def check_count(field: str, count: int, limit: int, what: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """`value` for a message: short, whatever was sent."""
+    """The value of a JSON field for a message: short, whatever was sent; what is cut off is never written out."""
+    text = ""
     try:
-        text = repr(value)
+        for piece in _pieces(value):
+            text += piece
+            if len(text) > _MAX_SHOWN:
+                return text[:_MAX_SHOWN] + "..."
     except ValueError:  # an integer beyond the interpreter's limit of digits
-        text = "a very long number"
-    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."
+        return "a very long number"
+    return text
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """What `repr` writes, bit by bit. A string longer than any message is shortened."""
+    match value:
+        case list():
+            yield "["
+            for index, item in enumerate(value):
+                yield ", " if index else ""
+                yield from _pieces(item)
+            yield "]"
+        case dict():
+            yield "{"
+            for index, (key, item) in enumerate(value.items()):
+                yield ", " if index else ""
+                yield from _pieces(key)
+                yield ": "
+                yield from _pieces(item)
+            yield "}"
+        case str():
+            yield repr(value[: _MAX_SHOWN + 1])
+        case _:
+            yield repr(value)

@@ -20,7 +20,7 @@ class Generation:
     """Started once, closed once; closing aborts what is not done.
 
     prompts: the built sequences of each prompt. timeout: seconds from the start until everything must be done.
-    on_close: called once, at the end.
+    deadline: that moment, on the event loop's clock. on_close: called once, at the end.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Generation:
     def start(self) -> None:
         """Send the sequences. Raises EngineUnavailableError or OverloadedError."""
         self._client.add([sample.request for sample in self.samples], self.samples)
-        self._deadline = asyncio.get_running_loop().time() + self._timeout
+        self.deadline = asyncio.get_running_loop().time() + self._timeout
 
     def close(self) -> None:
         """Abort what is not done; nobody reads it any more."""
@@ -102,7 +102,7 @@ class Generation:
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout_at(self.deadline):
                 await self._wake.wait()
         except TimeoutError:
             raise RequestTimeoutError(f"the request took longer than {self._timeout:g} s (--request-timeout)") from None

@@ -71,4 +71,10 @@ def _checked(grammar: Grammar) -> Grammar:
         raise RequestError(
             f"{grammar.field} must have 1 to {MAX_GRAMMAR_CHARACTERS} characters, but has {size}", field=grammar.field
         )
+    try:
+        grammar.text.encode()
+    except UnicodeEncodeError as error:  # JSON has a way to write it: "\ud800"
+        raise RequestError(
+            f"{grammar.field} is no text: half a surrogate pair stands at character {error.start}", field=grammar.field
+        ) from error
     return grammar

@@ -13,17 +13,39 @@ from server.frontend.field_checks import shown
 _DATA_URL = re.compile(r"data:(?P<type>[-\w.+/]*)(?:;[-\w=.]+)*;base64,", re.ASCII)
 
 
+_INLINE_CHARACTERS = 1 << 18
+"""Longer base64 is decoded later, off the event loop, in pieces of this length (a multiple of 4)."""
+
+
 class RemoteImage(NamedTuple):
     """An image that is somewhere else."""
 
     address: str
 
 
-ImageSource = bytes | RemoteImage
+class Base64Image(NamedTuple):
+    """A large image, not decoded yet. field: its JSON path."""
+
+    encoded: str
+    field: str
+
+    def decode(self) -> bytes:
+        """For a thread: every piece holds the interpreter's lock for itself alone. Raises RequestError."""
+        starts = range(0, len(self.encoded), _INLINE_CHARACTERS)
+        pieces = [self.encoded[start : start + _INLINE_CHARACTERS] for start in starts]
+        if any("=" in piece for piece in pieces[:-1]):
+            raise RequestError(f"{self.field} is not base64: padding before the end", field=self.field)
+        return b"".join(_decoded(piece, self.field) for piece in pieces)
+
+
+ImageSource = bytes | RemoteImage | Base64Image
 
 
 def image_source(text: str, field: str) -> ImageSource:
-    """The encoded image of a data URL or of plain base64, or an http address. Raises RequestError naming `field`."""
+    """The encoded image of a data URL or of plain base64, or where it will come from.
+
+    Raises RequestError naming `field`.
+    """
     if text[:8].lower().startswith(("http://", "https://")):
         return RemoteImage(text)
     encoded = text
@@ -32,13 +54,9 @@ def image_source(text: str, field: str) -> ImageSource:
         if header is None:
             raise RequestError(f"{field} must be data:image/...;base64,... but is {shown(text[:60])}", field=field)
         encoded = text[header.end() :]
-    try:
-        data = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise RequestError(f"{field} is not base64: {error}", field=field) from error
-    if not data:
+    if not encoded:
         raise RequestError(f"{field} is empty", field=field)
-    return data
+    return _decoded(encoded, field) if len(encoded) <= _INLINE_CHARACTERS else Base64Image(encoded, field)
 
 
 def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list[list[ImageSource]]:
@@ -57,6 +75,13 @@ def images_of_prompts(image_data: Any, num_prompts: int, is_batch: bool) -> list
             field="image_data",
         )
     return [_images(entry, f"image_data[{index}]") for index, entry in enumerate(image_data)]
+
+
+def _decoded(encoded: str, field: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(f"{field} is not base64: {error}", field=field) from error
 
 
 def _images(entry: Any, field: str) -> list[ImageSource]:

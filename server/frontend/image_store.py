@@ -20,6 +20,9 @@ from image_preprocessing.plan import PatchPlan
 from image_preprocessing.settings import ImageSettings
 from server.errors import RequestError
 
+_INLINE_BYTES = 1 << 18
+"""Of larger images the key is computed in a thread, so that nobody's tokens wait for it."""
+
 
 @dataclass(eq=False)
 class StoredImage:
@@ -47,7 +50,7 @@ class ImageStore:
         self._max_bytes = max_bytes
         self._pool = ThreadPoolExecutor(num_workers, thread_name_prefix="images")
         self._images: dict[str, StoredImage] = {}  # least recently used first
-        self._preparing: dict[str, asyncio.Task[StoredImage]] = {}
+        self._preparing: dict[str, asyncio.Task[None]] = {}
         self._num_bytes = 0
 
     async def hold(self, sources: Sequence[bytes], field: str) -> list[StoredImage]:
@@ -55,16 +58,19 @@ class ImageStore:
 
         Raises RequestError that names the image's number, from 1, and the reason; then nothing is held.
         """
-        results = await asyncio.gather(*map(self._find_or_prepare, sources), return_exceptions=True)
-        for number, result in enumerate(results, 1):
-            if isinstance(result, ImageError):
-                raise RequestError(f"{field}: image {number}: {result}", field=field)
-            if isinstance(result, BaseException):
-                raise result
-        images = [image for image in results if isinstance(image, StoredImage)]
-        for image in images:
-            image.holds += 1
-        return images
+        held: list[StoredImage] = []
+        try:
+            tasks = (self._find_or_prepare(source, held) for source in sources)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            for number, result in enumerate(results, 1):
+                if isinstance(result, ImageError):
+                    raise RequestError(f"{field}: image {number}: {result}", field=field)
+                if isinstance(result, BaseException):
+                    raise result
+        except BaseException:  # cancelled, too
+            self.release(held)
+            raise
+        return [image for image in results if isinstance(image, StoredImage)]
 
     def release(self, images: Sequence[StoredImage]) -> None:
         """Give up one hold on each, and forget the least recently used beyond what may be kept."""
@@ -81,24 +87,28 @@ class ImageStore:
         """Stop the pool; what is being prepared is finished first."""
         self._pool.shutdown()
 
-    async def _find_or_prepare(self, data: bytes) -> StoredImage:
-        key = hashlib.sha256(data).hexdigest()
-        known = self._images.pop(key, None)
-        if known is not None:
-            self._images[key] = known  # most recently used
-            return known
-        task = self._preparing.get(key)
-        if task is None:
-            task = self._preparing[key] = asyncio.create_task(self._prepare(key, data))
-            task.add_done_callback(lambda done: self._preparing.pop(key))
-        # Others may wait for the same image: one of them leaving must not stop it.
-        return await asyncio.shield(task)
+    async def _find_or_prepare(self, data: bytes, held: list[StoredImage]) -> StoredImage:
+        """The image, with one hold more, and added to `held`."""
+        key = _key(data) if len(data) <= _INLINE_BYTES else await asyncio.to_thread(_key, data)
+        while (image := self._images.pop(key, None)) is None:
+            task = self._preparing.get(key)
+            if task is None:
+                task = self._preparing[key] = asyncio.create_task(self._prepare(key, data))
+            # Others may wait for the same image: one of them leaving must not stop it.
+            await asyncio.shield(task)
+            # And before this goes on, a release elsewhere may have thrown it out again: so look.
+        self._images[key] = image  # most recently used
+        image.holds += 1
+        held.append(image)
+        return image
 
-    async def _prepare(self, key: str, data: bytes) -> StoredImage:
-        image = await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare_in_thread, key, data)
+    async def _prepare(self, key: str, data: bytes) -> None:
+        try:
+            image = await asyncio.get_running_loop().run_in_executor(self._pool, self._prepare_in_thread, key, data)
+        finally:
+            del self._preparing[key]
         self._images[key] = image
         self._num_bytes += image.num_bytes
-        return image
 
     def _prepare_in_thread(self, key: str, data: bytes) -> StoredImage:
         prepared = prepare_image(data, self._settings, self._limits)
@@ -113,3 +123,7 @@ class ImageStore:
             file=file,
             num_bytes=prepared.pixels.nbytes,
         )
+
+
+def _key(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -163,7 +163,9 @@ class RequestBuilder:
         stop_token_ids = list(prompt.sampling.get("stop_token_ids", ()))
         check_count(field, len(stop_token_ids), _MAX_STOP_TOKEN_IDS, "token ids")
         check_token_ids(field, stop_token_ids, limits.vocab_size)
-        eos = () if prompt.sampling.get("ignore_eos", False) else self._eos_token_ids
+        # With a --vocab-size below the tokenizer's, the model may not be able to produce one of them.
+        can_end = [token_id for token_id in self._eos_token_ids if token_id < limits.vocab_size]
+        eos = () if prompt.sampling.get("ignore_eos", False) else can_end
         return tuple(dict.fromkeys((*stop_token_ids, *eos)))
 
     def _text_options(self, prompt: PromptRequest, params: SamplingParams) -> TextOptions:

@@ -7,6 +7,7 @@ on how the text was cut into pieces.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,17 +19,24 @@ class StopResult(NamedTuple):
     matched: str | None
 
 
+@functools.lru_cache(maxsize=256)  # a request's sequences have the same stop strings, and so have most requests
+def _fallbacks(pattern: str) -> tuple[int, ...]:
+    """At i the length of the longest proper border of pattern[:i]."""
+    fallbacks = [0] * (len(pattern) + 1)
+    length = 0
+    for i in range(1, len(pattern)):
+        while length and pattern[i] != pattern[length]:
+            length = fallbacks[length]
+        length += pattern[i] == pattern[length]
+        fallbacks[i + 1] = length
+    return tuple(fallbacks)
+
+
 class _Automaton:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.state = 0
-        self._fallback = [0] * (len(pattern) + 1)  # longest proper border of pattern[:i]
-        length = 0
-        for i in range(1, len(pattern)):
-            while length and pattern[i] != pattern[length]:
-                length = self._fallback[length]
-            length += pattern[i] == pattern[length]
-            self._fallback[i + 1] = length
+        self._fallback = _fallbacks(pattern)
 
     def step(self, character: str) -> bool:
         """Whether the pattern ends at this character."""

@@ -16,21 +16,31 @@ _SPACE = " \t\r\n"
 
 
 class JsonValueScanner:
-    """Finds the end of one JSON value. It follows strings and brackets; it does not validate."""
+    """Finds the end of one JSON value. It follows strings and brackets; it does not validate.
+
+    first: the value's first character, none before it has begun.
+    """
 
     def __init__(self) -> None:
-        self.text = ""
+        self.first = ""
         self.is_complete = False
+        self._characters: list[str] = []  # joined once: adding to a string copies it every time
         self._depth = 0
         self._in_string = False
         self._is_escaped = False
 
+    @property
+    def text(self) -> str:
+        """All that belongs to the value so far."""
+        return "".join(self._characters)
+
     def push(self, character: str) -> bool:
         """Whether the character belongs to the value; a number or a word ends before the first that does not."""
-        if not self._in_string and self._depth == 0 and self.text and character in _SPACE + ",:]}":
+        if not self._in_string and self._depth == 0 and self.first and character in _SPACE + ",:]}":
             self.is_complete = True
             return False
-        self.text += character
+        self.first = self.first or character
+        self._characters.append(character)
         if self._in_string:
             self._push_in_string(character)
         elif character == '"':
@@ -70,7 +80,7 @@ class CallScanner:
     def __init__(self, index: int, names: Collection[str] | None = None) -> None:
         self._index = index
         self._names = names
-        self.text = ""
+        self._characters: list[str] = []
         self.has_started = False
         self.is_done = False
         self.is_broken = False
@@ -78,7 +88,11 @@ class CallScanner:
         self._key = ""
         self._value = JsonValueScanner()
         self._has_arguments = False
-        self._unsent = ""  # arguments, while the name is not known
+        self._unsent: list[str] = []  # arguments, while the name is not known
+
+    @property
+    def text(self) -> str:
+        return "".join(self._characters)
 
     @property
     def is_over(self) -> bool:
@@ -86,10 +100,10 @@ class CallScanner:
 
     def push(self, character: str) -> list[MessageDelta]:
         """The next character of a call that is not over."""
-        self.text += character
-        if self._expects is _Expects.VALUE and (self._value.text or character not in _SPACE):
+        self._characters.append(character)
+        if self._expects is _Expects.VALUE and (self._value.first or character not in _SPACE):
             return self._push_in_value(character)
-        if character in _SPACE and not self._value.text:
+        if character in _SPACE and not self._value.first:
             return []
         match self._expects, character:
             case _Expects.OBJECT, "{":
@@ -98,9 +112,9 @@ class CallScanner:
                 self._expect_value(_Expects.VALUE)
             case _Expects.COMMA, ",":
                 self._expect_value(_Expects.KEY)
-            case ((_Expects.KEY | _Expects.COMMA), "}") if not self._value.text:
+            case ((_Expects.KEY | _Expects.COMMA), "}") if not self._value.first:
                 return self._finish()
-            case _Expects.KEY, _ if self._value.text or character == '"':
+            case _Expects.KEY, _ if self._value.first or character == '"':
                 self._push_in_key(character)
             case _:
                 self.is_broken = True
@@ -122,12 +136,12 @@ class CallScanner:
         belongs = self._value.push(character)
         deltas: list[MessageDelta] = []
         is_arguments = self._key in _ARGUMENT_KEYS and not self._has_arguments
-        if is_arguments and belongs and self._value.text[0] == "{":
+        if is_arguments and belongs and self._value.first == "{":
             deltas += self._send(character)
         if self._value.is_complete:
             deltas += self._end_value(is_arguments)
             if not belongs and not self.is_broken:
-                self.text = self.text[:-1]
+                self._characters.pop()  # pushed again
                 deltas += self.push(character)
         return deltas
 
@@ -146,12 +160,11 @@ class CallScanner:
             self.is_broken = True
             return []
         self.has_started = True
-        unsent, self._unsent = self._unsent, ""
-        return [ToolCallStart(self._index, name), *self._send(unsent)]
+        return [ToolCallStart(self._index, name), *self._send("".join(self._unsent))]
 
     def _send(self, arguments: str) -> list[MessageDelta]:
         if not self.has_started:
-            self._unsent += arguments
+            self._unsent.append(arguments)
             return []
         return [ToolArgumentsDelta(self._index, arguments)] if arguments else []
 

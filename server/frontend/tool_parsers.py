@@ -177,7 +177,7 @@ class MistralParser:
         self._text = ""
         self._place = _Place.START if marker else _Place.BEFORE_CALL
         self._in_list = False
-        self._name = ""
+        self._name: list[str] = []  # its characters
         self._scanner: CallScanner | JsonValueScanner = CallScanner(0)
         self._num_calls = 0
 
@@ -185,25 +185,34 @@ class MistralParser:
         """What this text makes certain."""
         self._text += text
         deltas: list[MessageDelta] = []
-        while self._text:
-            before = self._text
-            if self._place in (_Place.START, _Place.AFTER_CALL):
-                deltas += self._look_for_marker()
-            else:
-                character, self._text = self._text[0], self._text[1:]
-                deltas += self._push(character)
-            if self._text == before:
-                break
+        while self._advance(deltas):
+            pass
         return deltas
 
     def flush(self) -> list[MessageDelta]:
         """The rest, at the end of the answer."""
         unread = self._text
         if self._place is _Place.BEFORE_CALL and not self._in_list and not self._num_calls:
-            unread = self._marker + self._name
+            unread = self._marker + "".join(self._name)
         elif isinstance(self._scanner, CallScanner) and self._place is _Place.CALL and not self._scanner.has_started:
             unread = self._scanner.text
         return self._content.push(unread) + self._content.flush()
+
+    def _advance(self, deltas: list[MessageDelta]) -> bool:
+        """Deal with what is certain; whether there is more to be dealt with."""
+        if self._needs_marker():
+            deltas += self._look_for_marker()
+            return not self._needs_marker()
+        for position, character in enumerate(self._text, start=1):
+            deltas += self._push(character)
+            if self._needs_marker():
+                self._text = self._text[position:]
+                return True
+        self._text = ""
+        return False
+
+    def _needs_marker(self) -> bool:
+        return self._place in (_Place.START, _Place.AFTER_CALL)
 
     def _look_for_marker(self) -> list[MessageDelta]:
         if not self._marker:
@@ -213,7 +222,7 @@ class MistralParser:
         sure = before if tag else before[: len(before) - held_back(before, (self._marker,))]
         self._text = after if tag else before[len(sure) :]
         if tag:
-            self._place, self._name, self._in_list = _Place.BEFORE_CALL, "", False
+            self._place, self._name, self._in_list = _Place.BEFORE_CALL, [], False
         return self._content.push(sure)
 
     def _push(self, character: str) -> list[MessageDelta]:
@@ -221,14 +230,14 @@ class MistralParser:
             return self._scan(character)
         if self._in_list:
             return self._between_calls(character)
-        if character == "[" and not self._name.strip():
+        if character == "[" and all(map(str.isspace, self._name)):
             self._in_list = True
             return []
         if character != "{":
-            self._name += character
+            self._name.append(character)
             return []
         # `name[CALL_ID]...[ARGS]{`: what is in brackets are control tokens
-        name = self._name.split("[", 1)[0].strip()
+        name = "".join(self._name).split("[", 1)[0].strip()
         self._place, self._scanner = _Place.CALL, JsonValueScanner()
         self._content.begin_call()
         self._num_calls += 1

@@ -53,6 +53,7 @@ STUB = StubPeer(
 )
 
 
+@pytest.mark.proof
 def test_result(
     tiny_checkpoint: Path,
     tiny_hf_directory: Path,

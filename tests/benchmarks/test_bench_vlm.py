@@ -28,6 +28,7 @@ def test_questions_about_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert result["cached_tokens"] == 16 * (50 - result["workload"]["num_pictures"])
 
 
+@pytest.mark.proof
 def test_memory_over_new_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
     assert main(["images", "--num-images", "60", "--threads", "1", "--json", str(file)]) == 0

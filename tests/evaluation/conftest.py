@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,3 +126,22 @@ def write_jsonl(tmp_path: Path) -> Callable[..., Path]:
 def mcq_file(write_jsonl: Callable[..., Path]) -> Callable[[int], Path]:
     """Writes a JSONL file with so many multiple-choice rows."""
     return lambda count: write_jsonl(mcq_rows(count), f"mcq{count}.jsonl")
+
+
+@contextmanager
+def _full_disk(largest_file: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """A block in which no file of this process can grow beyond so many bytes. Not the whole test, since pytest's own
+    output may be a file."""
+    return _full_disk

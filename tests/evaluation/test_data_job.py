@@ -10,11 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
+import openpyxl
 import pandas
 import pytest
 
 import evaluation
-from evaluation.errors import RunAbortedError, SetupError
+from evaluation.datasets.frame import dataset_of_frame
+from evaluation.errors import RunAbortedError, RunDirectoryError, SetupError
 from evaluation.run_directory.log_reader import read_logs
 
 PNG = base64.b64decode(
@@ -198,3 +201,34 @@ def test_rows_without_an_outcome_are_said(start_stub, dataset, tmp_path, monkeyp
     with pytest.raises(RunAbortedError, match="of 8 rows have no outcome yet; the same call goes on with them"):
         evaluation.infer_data_job(start_stub(kind="vlm").url, tmp_path, "model", dataset)
     assert not (tmp_path / "model_Tiny_TEST.xlsx").exists()
+
+
+def test_an_earlier_table_with_a_torn_row_counts_as_far_as_it_goes(vlm, dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("PRED_FORMAT", "tsv")
+    (tmp_path / "model_Tiny_TEST.tsv").write_text("index\tquestion\tprediction\n0\tq\told zero\n1\tq\n")
+
+    evaluation.infer_data_job(vlm.url, tmp_path, "model", dataset)
+
+    assert list(result_of(tmp_path, "tsv")["prediction"])[:2] == ["old zero", "answer 1"]
+    assert len(vlm.asked()) == 7
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_earlier_file_that_is_no_table_is_said(vlm, dataset, tmp_path, monkeypatch, is_empty):
+    if is_empty:
+        openpyxl.Workbook().save(tmp_path / "model_Tiny_TEST.xlsx")
+    else:
+        monkeypatch.setenv("PRED_FORMAT", "tsv")
+        (tmp_path / "model_Tiny_TEST.tsv").write_text("index\tprediction\n0\told\tzero\n")
+    with pytest.raises(RunDirectoryError, match="holds no earlier answers; move it away"):
+        evaluation.infer_data_job(vlm.url, tmp_path, "model", dataset)
+    assert not vlm.asked()
+
+
+def test_missing_values_of_every_kind_are_empty(tmp_path):
+    dataset = Dataset(tmp_path, count=5)
+    dataset.data["hint"] = pandas.Series(
+        [pandas.NA, pandas.NaT, float("nan"), None, numpy.array(["an", "array"])], dtype=object
+    )
+    hints = [item.columns["hint"] for item in dataset_of_frame(dataset).items]
+    assert hints == ["", "", "", "", "['an' 'array']"]

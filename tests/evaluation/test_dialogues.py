@@ -115,3 +115,17 @@ def test_turns_need_their_request_type(start_stub, write_jsonl, tmp_path):
     assert main(["--server", start_stub().url, "--data", str(data), "--output", str(run)]) == 0
     (line,) = lines_of(run)
     assert "need --request-type generate_until_multi_round" in line["error"]["message"]
+
+
+def test_a_chat_is_no_dialogue(start_stub, write_jsonl, tmp_path):
+    file, run = tmp_path / "task.py", tmp_path / "run"
+    file.write_text(FUNCTION)
+    chat = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}], "start": "s"}
+    stub = start_stub()
+
+    assert evaluate(stub.url, write_jsonl([chat]), run, "--next-turn", f"{file}:next_turn") == 0
+
+    (line,) = lines_of(run)
+    assert (line["status"], line["attempt"]) == ("client_data", 0)
+    assert "not 'messages'" in line["error"]["message"]
+    assert not stub.asked()

@@ -13,6 +13,9 @@ import pytest
 
 from evaluation.cli import main
 
+LOGLIKELIHOOD = ("--request-type", "loglikelihood")
+DIALOGUE = ("--request-type", "generate_until_multi_round")
+
 
 def evaluate(url: str, data: Path, run: Path, *more: str) -> int:
     return main(["--server", url, "--data", str(data), "--output", str(run), "--no-report", *more])
@@ -290,6 +293,16 @@ def test_output_that_is_something_else_is_refused(start_stub, mcq_file, tmp_path
         (["--pad-requests", "--server", "http://h", "--data", "d", "--output", "o"], "--pad-requests needs --offline"),
         (["--offline", "--load", "c", "--wait-for-ranks", "5", "--data", "d", "--output", "o"], "no --wait-for-ranks"),
         (["--prompt", "vqa", "--prompt-template", "t"], "not allowed with"),
+        (["--next-turn", "f.py:f"], "--next-turn needs --request-type generate_until_multi_round"),
+        (["--continuation", "text"], "--continuation needs --request-type multiple_choice"),
+        ([*LOGLIKELIHOOD, "--continuation", "letter"], "--continuation needs --request-type multiple_choice"),
+        ([*DIALOGUE, "--prompt", "auto"], "--prompt needs --request-type generate_until or loglikelihood or"),
+        ([*DIALOGUE, "--prompt-template", "t"], "generate_until_multi_round takes none"),
+        ([*LOGLIKELIHOOD, "--temperature", "0"], "--temperature needs --request-type generate_until or"),
+        ([*LOGLIKELIHOOD, "--max-new-tokens", "9"], "--max-new-tokens needs"),
+        ([*LOGLIKELIHOOD, "--stop", "x"], "--stop needs"),
+        (["--request-type", "multiple_choice", "--seed", "1"], "--seed needs"),
+        (["--request-type", "multiple_choice", "--top-p", "1"], "--top-p needs"),
     ],
 )
 def test_usage_errors(argv: list[str], reason: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 
 import pytest
 
 from evaluation.cli import main
+from evaluation.datasets.image_store import ImageStore
+from evaluation.errors import RunDirectoryError
+from evaluation.report.thumbnails import write_thumbnails
+
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def evaluate(url, data, run, *more):
@@ -62,3 +68,47 @@ def test_terminated_is_incomplete_and_interrupted_is_130(start_stub, mcq_file, t
         client.process.send_signal(number)
         assert client.process.wait(60) == status
         assert json.loads((run / "summary.json").read_text())["status"] == "incomplete"
+
+
+def test_what_ended_the_asking_is_told_even_if_the_results_cannot_be_written(
+    start_stub, write_jsonl, tmp_path, capsys, full_disk
+):
+    """A disk that is full for the log and for the results, but not yet for the rows and the manifest."""
+    data = write_jsonl([{"id": number, "question": "ECHO:" + "x" * 3000} for number in range(10)])
+    stub, whole, run = start_stub(), tmp_path / "whole", tmp_path / "run"
+    assert evaluate(stub.url, data, whole) == 0
+    sizes = {name: max(path.stat().st_size for path in (whole / name).iterdir()) for name in ("dataset", "log")}
+    limit = sum(sizes.values()) // 2
+    assert sizes["dataset"] < limit < (whole / "export/results.tsv").stat().st_size
+    capsys.readouterr()
+
+    with full_disk(limit):
+        assert evaluate(stub.url, data, run, "--concurrency", "1") == 4
+
+    told = capsys.readouterr().err
+    assert "Warning: cannot write the results" in told
+    assert "log" in told.splitlines()[-1] and "cannot write the results" not in told.splitlines()[-1]
+    assert evaluate(stub.url, data, run) == 0
+
+
+def test_thumbnails_that_cannot_be_written(tmp_path):
+    (tmp_path / "p.png").write_bytes(base64.b64decode(PNG))
+    (tmp_path / "thumbnails").touch()
+    with pytest.raises(RunDirectoryError, match="cannot write"):
+        write_thumbnails(tmp_path / "thumbnails", [ImageStore().from_file(tmp_path / "p.png")])
+
+
+def test_merge_proves_coverage_also_with_failures_that_could_pass(start_stub, mcq_file, tmp_path):
+    broken, run = start_stub(always="500"), tmp_path / "run"
+    assert evaluate(broken.url, mcq_file(3), run, "--max-attempts", "1") == 4
+
+    assert main(["--merge", str(run)]) == 0
+
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["status"], summary["failed"], summary["remaining"]) == ("incomplete", 3, 0)
+    assert "server_5xx" in (run / "report.html").read_text()
+    assert main(["--merge", str(run), "--fail-on-error", "2"]) == 3
+    (log,) = (run / "log").iterdir()
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
+    assert main(["--merge", str(run)]) == 4
+    assert not (run / "report.html").exists()

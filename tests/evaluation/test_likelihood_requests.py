@@ -156,6 +156,8 @@ def test_server_that_ignores_the_request_is_found_out_first(start_stub, write_js
         ({"prompt": "  ", "answer": "a"}, ("loglikelihood",), "context is empty"),
         ({"prompt": "p", "answer": " "}, ("loglikelihood",), "continuation is empty"),
         ({"messages": [{"role": "user", "content": "u"}], "answer": "a"}, ("loglikelihood",), "not a chat"),
+        ({"messages": [{"role": "user", "content": "u"}], "choices": CHOICES}, ("multiple_choice",), "not a chat"),
+        ({"turns": ["t", "u"], "choices": CHOICES}, ("multiple_choice",), "not a chat"),
     ],
 )
 def test_rows_that_cannot_be_measured(start_stub, write_jsonl, tmp_path, row, flags, reason):

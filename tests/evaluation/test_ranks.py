@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
 
 import pytest
 
 from evaluation.cli import main
 from evaluation.errors import SetupError
+from evaluation.run_directory.atomic import only_process
+from evaluation.run_directory.layout import RunLayout
 from evaluation.run_directory.log_reader import read_logs
 from evaluation.shard import Shard
 
@@ -91,3 +94,23 @@ def test_parts_are_even_and_complete():
     counts = [sum(map(Shard(rank, 8).holds, ids)) for rank in range(8)]
     assert sum(counts) == 10_000
     assert max(counts) < 1.15 * min(counts)
+
+
+def test_slow_rank_does_not_put_older_results_over_newer_ones(start_stub, mcq_file, tmp_path):
+    """It comes to its results while another writes: what it writes is what the log holds when its turn comes."""
+    run = tmp_path / "run"
+    assert main(["--server", start_stub().url, "--data", str(mcq_file(8)), "--output", str(run)]) == 0
+    (log,) = (run / "log").iterdir()
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(lines[:5]))
+    slow = threading.Thread(target=main, args=[["--merge", str(run)]])
+
+    with only_process(RunLayout(run).results_lock):
+        slow.start()
+        slow.join(0.5)
+        assert slow.is_alive()
+        log.write_bytes(b"".join(lines))
+    slow.join(60)
+
+    assert json.loads((run / "summary.json").read_text())["status"] == "complete"
+    assert (run / "report.html").exists()

@@ -86,7 +86,7 @@ class StubServer:
         wait_for(lambda: self.readiness()[0] == 200)
 
     def readiness(self) -> tuple[int, dict[str, Any]]:
-        reply = httpx.get(f"{self.url}/health/ready")
+        reply = httpx.get(f"{self.url}/health/ready", timeout=60)
         return reply.status_code, reply.json()
 
     def children(self) -> list[int]:

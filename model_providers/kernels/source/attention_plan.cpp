@@ -48,7 +48,7 @@ extern "C" void plan_attention(AttentionStep* step, int32_t num_threads) {
     const int first_row = step->query_starts[sequence];
     const int queries = step->query_starts[sequence + 1] - first_row;
     const int kv_length = step->kv_lengths[sequence];
-    if (queries == 1) continue;
+    if (queries <= 1) continue;
     for (int begin = (queries - 1) / most_queries * most_queries; begin >= 0; begin -= most_queries) {
       const int own = std::min(most_queries, queries - begin);
       const int seen_by_first = kv_length - queries + begin + 1;

@@ -20,9 +20,11 @@ from evaluation.errors import RunDirectoryError
 from evaluation.export.delimited import export_csv, export_tsv, write_rows
 from evaluation.export.formats import ExportFormat, export_table
 from evaluation.export.json_records import export_json
+from evaluation.export.lmms_eval import export_lmms_eval
 from evaluation.export.parquet import export_parquet
 from evaluation.export.table import ResultTable, check_read_back, result_table
 from evaluation.export.xlsx import export_xlsx
+from evaluation.run_directory.manifest import Manifest
 from evaluation.run_directory.record import Record
 from evaluation.run_directory.run_item import RunItem
 from evaluation.status import Status
@@ -202,3 +204,24 @@ def test_rows_are_made_one_by_one(tmp_path):
     for name in (ExportFormat.TSV, ExportFormat.CSV, ExportFormat.JSON, ExportFormat.PARQUET, ExportFormat.XLSX):
         export_table(tmp_path / f"r.{name.value}", name, ResultTable(["index", "prediction"], Rows()))
     assert len(json.loads((tmp_path / "r.json").read_text())) == 5000
+
+
+def test_samples_of_lmms_eval_hold_every_cell(tmp_path):
+    items = [
+        RunItem(key=str(n), item_id=str(n), row=n, columns={"index": str(n), "question": cell}, references=(cell,))
+        for n, cell in enumerate(ODD)
+    ]
+    records = {str(n): make_record(str(n), cell) for n, cell in enumerate(ODD)}
+    manifest = Manifest(
+        dataset={"name": "odd", "path": "odd.tsv", "sha256": ""},
+        prompt={}, parameters={}, model={"name": "=1+1"}, server={}, rows={}, created_at=0.0,
+    )  # fmt: skip
+
+    results, samples = export_lmms_eval(tmp_path, manifest, items, records, {})
+
+    lines = [json.loads(line) for line in samples.read_bytes().splitlines()]
+    assert [line["doc_id"] for line in lines] == list(range(len(ODD)))
+    assert [line["input"] for line in lines] == ODD
+    assert [line["target"] for line in lines] == ODD
+    assert [line["filtered_resps"] for line in lines] == [[cell] for cell in ODD]
+    assert json.loads(results.read_text())["model_name"] == "=1+1"

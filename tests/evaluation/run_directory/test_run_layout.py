@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from evaluation.errors import RunDirectoryError
@@ -47,3 +49,62 @@ def test_superseding_keeps_every_earlier_run(tmp_path):
         layout.supersede()
     assert [(tmp_path / "superseded" / n / "manifest.json").read_text() for n in "12"] == ["one", "two"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["superseded"]
+
+
+def begun_run(layout):
+    layout.log.mkdir(parents=True)
+    (layout.log / "a.jsonl").write_text("an answer")
+    (layout.root / "dataset").mkdir()
+    layout.manifest.write_text("one")
+    layout.summary.write_text("{}")
+
+
+@pytest.mark.parametrize("num_moved", [0, 1, 2, 3, 4])
+def test_interrupted_move_is_finished(tmp_path, monkeypatch, num_moved):
+    layout = RunLayout(tmp_path / "run")
+    begun_run(layout)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed_after(num_moved))
+        with pytest.raises(KeyboardInterrupt):
+            layout.supersede()
+    if num_moved in (1, 2, 3):
+        with pytest.raises(RunDirectoryError, match="pass --new-run again"):
+            layout.check_usable()
+    layout.check_usable(new_run=True)
+
+    assert layout.supersede() == layout.root / "superseded" / "1"
+
+    assert sorted(path.name for path in (layout.root / "superseded" / "1").iterdir()) == [
+        "dataset", "log", "manifest.json", "summary.json"
+    ]  # fmt: skip
+    assert [path.name for path in layout.root.rglob("*") if "superseded" not in path.parts] == []
+    assert layout.supersede() is None
+
+
+def test_run_that_began_after_an_unnamed_move_is_another(tmp_path, monkeypatch):
+    layout = RunLayout(tmp_path / "run")
+    begun_run(layout)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed_after(4))
+        with pytest.raises(KeyboardInterrupt):
+            layout.supersede()
+    layout.check_usable()
+    layout.manifest.write_text("two")
+
+    layout.supersede()
+
+    moved = layout.root / "superseded"
+    assert [(moved / n / "manifest.json").read_text() for n in "12"] == ["one", "two"]
+
+
+def killed_after(num_renames):
+    """`Path.rename` of a process that is killed when it has done so many."""
+    real, done = Path.rename, []
+
+    def rename(self, target):
+        if len(done) == num_renames:
+            raise KeyboardInterrupt
+        done.append(self)
+        return real(self, target)
+
+    return rename

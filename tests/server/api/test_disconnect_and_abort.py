@@ -62,6 +62,21 @@ def test_abort_request_ends_it_with_what_it_has(stub_server: Any, client: httpx.
     assert client.post("/abort_request", json={"rid": rid}).json() == {"rid": rid, "aborted": False}
 
 
+def test_a_batch_is_aborted_by_its_one_rid(stub_server: Any, client: httpx.Client) -> None:
+    prompts, rid, replies = [marked_prompt(), marked_prompt()], uuid.uuid4().hex, []
+    body = {"input_ids": prompts, "sampling_params": ENDLESS, "rid": rid}
+    waiting = threading.Thread(
+        target=lambda: replies.extend(httpx.post(f"{stub_server.url}/generate", json=body, timeout=60).json())
+    )
+    waiting.start()
+    for prompt in prompts:
+        engine_id(stub_server, prompt)
+    assert client.post("/abort_request", json={"rid": rid}).json() == {"rid": rid, "aborted": True}
+    waiting.join()
+    assert [reply["meta_info"]["id"] for reply in replies] == [f"{rid}_0", f"{rid}_1"]
+    assert {reply["meta_info"]["finish_reason"]["type"] for reply in replies} == {"abort"}
+
+
 def test_a_stop_string_frees_the_engine(stub_server: Any, client: httpx.Client) -> None:
     prompt = marked_prompt()
     first = client.post("/generate", json={"input_ids": prompt, "sampling_params": {"max_new_tokens": 1}}).json()

@@ -101,6 +101,12 @@ def test_a_batch_of_one_is_a_list(client: httpx.Client) -> None:
     assert len(generate(client, text=["hello"], sampling_params={"max_new_tokens": 1})) == 1
 
 
+def test_other_clients_defaults_about_logprobs_ask_for_nothing(client: httpx.Client) -> None:
+    fields = {"return_logprob": False, "logprob_start_len": -1, "top_logprobs_num": 0, "return_text_in_logprobs": False}
+    reply = generate(client, text="x", sampling_params={"max_new_tokens": 1}, **fields)
+    assert "output_token_logprobs" not in reply["meta_info"]
+
+
 def test_null_is_not_given(client: httpx.Client) -> None:
     from server.api.protocol import GenerateBody, SamplingBody
 

@@ -48,6 +48,8 @@ OK = {"max_new_tokens": 1}
         ({"text": "x", "rid": ["a"]}, "rid", "1 prompts"),
         ({"text": ["x", "y"], "rid": ["a", "a"]}, "rid", "already in use"),
         ({"text": "x", "top_logprobs_num": 3}, "top_logprobs_num", "return_logprob"),
+        ({"text": "x", "logprob_start_len": 0}, "logprob_start_len", "is 0, which needs return_logprob"),
+        ({"text": "x", "return_text_in_logprobs": True}, "return_text_in_logprobs", "return_logprob"),
         ({"text": "x", "return_logprob": True, "top_logprobs_num": 21}, "top_logprobs_num", "at most 20"),
         ({"text": "x", "return_logprob": True, "logprob_start_len": 5}, "logprob_start_len", "at most 0"),
         ({"text": "x", "priority": 2**40}, "priority", "at most"),
@@ -87,7 +89,9 @@ def test_bad_bodies(client: httpx.Client, data: bytes, words: str) -> None:
 
 def test_bodies_over_the_limit_are_refused_declared_or_not(client: httpx.Client) -> None:
     body = b'{"text": "' + b"x" * (1 << 20) + b'"}'
-    assert client.post("/generate", content=body).status_code == 413
+    declared = client.post("/generate", content=body)
+    assert declared.status_code == 413
+    assert f"has {len(body)} bytes, but may have at most {1 << 20}" in declared.json()["error"]["message"]
     undeclared = client.post("/generate", content=(body[i : i + 65536] for i in range(0, len(body), 65536)))
     assert undeclared.status_code == 413
     assert "--max-body-mb" in undeclared.json()["error"]["message"]

@@ -144,6 +144,7 @@ def test_many_unknown_fields_make_no_endless_header(client: httpx.Client) -> Non
         (COMPLETIONS, {"prompt": "d", "length_penalty": 0.5}, "length_penalty"),
         (COMPLETIONS, {"prompt": "d", "prompt_logprobs": 21}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": "d", "prompt_logprobs": -1}, "prompt_logprobs"),
+        (COMPLETIONS, {"prompt": "d", "prompt_logprobs": -1, "echo": True, "logprobs": 2}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": "d", "prompt_logprobs": 1, "stream": True}, "prompt_logprobs"),
         (COMPLETIONS, {"prompt": [70], "add_BOS": True}, "add_BOS"),
         (COMPLETIONS, {"prompt": "d", "max_tokens": 0}, "max_tokens"),

@@ -92,3 +92,22 @@ def test_generate_refuses_two_formats_by_their_path(client: httpx.Client) -> Non
     reply = client.post("/generate", json={"text": "hi", "sampling_params": {"regex": "a", "grammar": "b"}})
     assert reply.status_code == 400
     assert reply.json()["error"]["field"] == "sampling_params.grammar"
+
+
+LONE = r'{"const": "\ud800"}'
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/generate", {"text": "a", "sampling_params": {"json_schema": LONE}}),
+        ("/generate", {"inputs": "a", "parameters": {"grammar": {"type": "json", "value": LONE}}}),
+        ("/v1/completions", {"prompt": "a", "guided_json": LONE}),
+        ("/v1/completions", {"prompt": "a", "structured_outputs": {"json": LONE}}),
+    ],
+)
+def test_a_schema_that_is_no_text_harms_nobody(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
+    reply = client.post(path, json=body)
+    assert reply.status_code == 400, reply.text
+    assert "half a surrogate pair" in reply.text
+    assert client.post("/generate", json={"text": "a", "sampling_params": {"max_new_tokens": 1}}).status_code == 200

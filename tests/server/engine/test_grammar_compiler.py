@@ -107,6 +107,13 @@ def test_gbnf_and_lark_say_the_same(compiler: GrammarCompiler, tokenizer: Tokeni
         assert EOS in allowed(matcher)
 
 
+def test_an_empty_answer_needs_a_stop_token(compiler: GrammarCompiler) -> None:
+    assert allowed(matcher_of(compiler, "regex", "a{0}")) == {EOS}
+    grammar = Grammar(kind="regex", text="a{0}", field="f")
+    with pytest.raises(GrammarError, match="ignore_eos"):
+        compiler.matcher(compiler.submit(grammar).result(20), SamplingParams(grammar=grammar))
+
+
 def test_reasoning_that_the_prompt_opened_is_free_and_cannot_end_the_answer(
     compiler: GrammarCompiler, tokenizer: Tokenizer
 ) -> None:

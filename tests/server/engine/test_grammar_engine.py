@@ -184,6 +184,7 @@ def test_a_grammar_that_cannot_be_used_fails_its_own_requests_alone(engine: Engi
 def test_an_abort_while_the_grammar_compiles_forgets_the_request(engine: Engine) -> None:
     engine.add([request("gone", "regex", "(fox|dog){1,7}")])
     assert engine.has_work
+    assert (engine.stats().num_waiting, engine.stats().num_compiling) == (1, 1)
     engine.abort(["gone"])
     assert not engine.has_work
 

@@ -142,13 +142,20 @@ def test_stop_tokens_cannot_come_before_the_minimum() -> None:
     assert Sampler().sample(logits, [make(output=[1, 1], **params)])[0].token_id == 0
 
 
-def test_logprobs_list_the_most_likely_first_and_are_finite() -> None:
+def test_logprobs_list_the_most_likely_first() -> None:
     logits = torch.tensor([[1.0, 3.0, -math.inf, 2.0]])
     [entry] = token_logprobs(logits, [2], [4])
     reference = logits.log_softmax(-1)[0]
     assert entry.top_token_ids == [1, 3, 0, 2]
     assert entry.top_logprobs[:3] == pytest.approx([float(reference[i]) for i in (1, 3, 0)])
-    assert entry.logprob == entry.top_logprobs[3] == -1e9
+    assert entry.logprob == entry.top_logprobs[3] == -math.inf
+
+
+@pytest.mark.parametrize("num_alternatives", [0, 2])
+def test_the_logprob_of_a_row_of_nan_is_nan(num_alternatives: int) -> None:
+    [entry] = token_logprobs(torch.tensor([[1.0, math.nan, 0.0]]), [2], [num_alternatives])
+    assert math.isnan(entry.logprob)
+    assert all(map(math.isnan, entry.top_logprobs))
 
 
 def test_the_chosen_token_s_logprob_is_the_very_number_in_the_list() -> None:

@@ -131,6 +131,17 @@ def test_sequences_that_share_a_beginning_and_come_together_compute_it_once() ->
     assert run_step(scheduler) == {"a": 1, "b": 1, "c": 1}
 
 
+def test_choices_whose_likelihood_is_wanted_compute_their_question_once() -> None:
+    scheduler = make_scheduler(budget=64)
+    question = list(range(12))
+    for number in range(3):
+        scheduler.add(make_sequence(str(number), [*question, 90 + number, 80], new=1, logprobs_from=12, arrival=number))
+    assert run_step(scheduler) == {"0": 14}
+    # The logits of position 12 come from token 11, which is computed again, and with it the rest of its block.
+    assert run_step(scheduler) == {"1": 6, "2": 6}
+    assert not scheduler.has_work
+
+
 def test_without_prefix_caching_everything_is_computed() -> None:
     scheduler = make_scheduler(prefix_caching=False)
     for name in ("a", "b"):

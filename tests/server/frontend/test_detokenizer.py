@@ -106,3 +106,11 @@ def test_the_tokenizers_alphabet_is_the_one_in_the_table(byte_level: PromptToken
     table = DetokenizerFactory(byte_level)
     single = {table.token_bytes(i) for token, i in described.items() if len(token) == 1}
     assert single == {bytes([byte]) for byte in range(256)}
+
+
+def test_special_tokens_are_shown_to_whom_they_are_text(byte_level: PromptTokenizer) -> None:
+    start, end = (byte_level.backend.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
+    factory = DetokenizerFactory(byte_level)
+    for shown, text in [((), ""), ((start,), "<|im_start|>"), ((end,), "<|im_end|>"), ((), "")] * 2:
+        detokenizer = factory.create([], skip_special_tokens=True, shown=frozenset(shown))
+        assert "".join(decode_in_steps(detokenizer, [start, end])) == text

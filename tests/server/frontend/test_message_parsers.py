@@ -171,6 +171,21 @@ def test_random_texts_do_not_depend_on_how_they_are_cut(make: Any) -> None:
         read(lambda: make(NAMES), "".join(rng.choices(parts, k=rng.randrange(1, 12))))
 
 
+@pytest.mark.parametrize("named_first", [True, False])
+@pytest.mark.parametrize(
+    ("make", "before", "after"),
+    [(HermesParser, "<tool_call>", "</tool_call>"), (Llama3JsonParser, "", ""), (MistralParser, "[TOOL_CALLS][", "]")],
+)
+def test_a_very_long_call_in_one_piece(make: Any, before: str, after: str, named_first: bool) -> None:
+    arguments = json.dumps({"text": "lazy dog " * 10_000})
+    fields = ['"name": "f"', f'"arguments": {arguments}']
+    parser = make(NAMES)
+    start, *deltas = parser.push(f"{before}{{{', '.join(fields if named_first else reversed(fields))}}}{after}")
+    assert start == ToolCallStart(0, "f")
+    assert "".join(delta.text for delta in deltas if isinstance(delta, ToolArgumentsDelta)) == arguments
+    assert parser.flush() == []
+
+
 S = ReasoningStart
 REASONING = [
     (S.EITHER_ANSWER, "<think>\nhm\n</think>\n\n4", "hm", "4"),

@@ -9,7 +9,7 @@ import pytest
 
 from server.config import ServerConfig
 from server.errors import RequestError
-from server.frontend.request_builder import PromptRequest, RequestBuilder
+from server.frontend.request_builder import BuiltSample, PromptRequest, RequestBuilder
 from server.ipc import EngineLimits
 
 LIMITS = EngineLimits(
@@ -18,7 +18,14 @@ LIMITS = EngineLimits(
 EOS = 7
 
 
-def build(token_ids: list[int] | None = None, *, clamp: bool = False, default: int | None = 16, **given: Any) -> Any:
+def build(
+    token_ids: list[int] | None = None,
+    *,
+    clamp: bool = False,
+    default: int | None = 16,
+    eos_token_ids: tuple[int, ...] = (EOS,),
+    **given: Any,
+) -> list[BuiltSample]:
     prompt = PromptRequest(
         token_ids=[1, 2, 3] if token_ids is None else token_ids,
         prompt_field="input_ids",
@@ -27,7 +34,7 @@ def build(token_ids: list[int] | None = None, *, clamp: bool = False, default: i
         default_max_new_tokens=default,
         clamp=clamp,
     )
-    return RequestBuilder(ServerConfig(), [EOS]).build(prompt, LIMITS)
+    return RequestBuilder(ServerConfig(), eos_token_ids).build(prompt, LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +125,11 @@ def test_seeds_stay_in_range() -> None:
 def test_the_end_of_sequence_stops_unless_ignored() -> None:
     assert build(stop_token_ids=[9])[0].request.params.stop_token_ids == (9, EOS)
     assert build(stop_token_ids=[9], ignore_eos=True)[0].request.params.stop_token_ids == (9,)
+
+
+def test_an_end_of_sequence_that_the_model_cannot_produce_is_left_out() -> None:
+    built = build(eos_token_ids=(999, 1000), min_new_tokens=2)
+    assert built[0].request.params.stop_token_ids == (999,)
 
 
 def test_top_k_of_minus_one_or_the_whole_vocabulary_is_off() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,3 +61,15 @@ def test_exactly_the_longest_possible_beginning_is_held_back() -> None:
     assert matcher.push("yes </ans") == ("yes ", None)
     assert matcher.push("<") == ("</ans", None)
     assert matcher.flush() == "<"
+
+
+def test_sequences_share_what_a_long_stop_string_needs() -> None:
+    stop = "ab" * 500
+    tracemalloc.start()
+    try:
+        matchers = [StopStrings([stop]) for _ in range(200)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 200 * len(stop), "less than a byte for each character and sequence"
+    assert [matcher.push("x" + stop)[1] for matcher in matchers] == [stop] * 200

@@ -77,6 +77,40 @@ async def test_headers_that_never_end_close_the_connection(monkeypatch: pytest.M
             await writer.wait_closed()
 
 
+@pytest.mark.parametrize(
+    ("pieces", "beginning"),
+    [
+        ((b"3e8\r\n", b"x" * 1000, b"\r\n0\r\n", b"a: b\r\n", b"\r\n"), b"HTTP/1.1 200 "),
+        ((b"0\r\n", b"a: b\r\n" * 11), b"HTTP/1.1 431 "),
+        ((b"0\r\n", b"a: " + b"b" * 600, b"b" * 600), b"HTTP/1.1 431 "),  # and no end in sight
+    ],
+)
+async def test_trailers_are_bounded_with_the_headers(pieces: tuple[bytes, ...], beginning: bytes) -> None:
+    has_begun = asyncio.Event()
+
+    async def read_whole_body(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive()).get("more_body"):
+            has_begun.set()
+        if message["type"] == "http.request":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
+            await send({"type": "http.response.body", "body": b""})
+
+    config = Config(read_whole_body, lifespan="off", ws="none", log_config=None)
+    protocol = connection.bounded_connection(10, 1000)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: protocol(config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n" + pieces[0])
+        await asyncio.wait_for(has_begun.wait(), 30)
+        for piece in pieces[1:]:
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        assert (await asyncio.wait_for(reader.read(), 30)).startswith(beginning)
+        writer.close()
+        await writer.wait_closed()
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate for localhost and its key, signed by itself."""

@@ -109,6 +109,13 @@ def test_the_queue_counts_what_others_have_under_way(client: httpx.Client) -> No
         work.join()
 
 
+@pytest.mark.parametrize("wrong", [{"stop": "x" * 1025}, {"n": 1000}])
+def test_the_queue_is_asked_before_anything_is_made(client: httpx.Client, wrong: dict[str, Any]) -> None:
+    """What else is wrong with a request is only found while its sequences are made."""
+    assert generate(client, {"n": 3} | wrong, text=["x"] * 3).status_code == 429
+    assert generate(client, {"n": 1} | wrong, text=["x"]).status_code == 400
+
+
 @pytest.mark.parametrize("path", ["/generate", "/v1/chat/completions"])
 @pytest.mark.parametrize(
     ("address", "words"),
