@@ -59,9 +59,9 @@ def _ask(url: str, picture: Path) -> None:
         cost = (
             f"{meta['encoder_seconds'] * 1000:.1f} ms in the encoder" if meta["images_encoded"] else "not encoded again"
         )
-        print(f"{question} -> {answer['text']}  ({meta['image_tokens']} image tokens, {cost})")
+        print(f"{question} ->{answer['text']}  ({meta['image_tokens']} image tokens, {cost})")
     answer = generate(url, "what is the color of the shape?", max_new_tokens=4)
-    print(f"the same without a picture -> {answer['text']}  (a guess)")
+    print(f"the same without a picture ->{answer['text']}  (a guess)")
 
 
 def _counters(url: str) -> dict[str, Any]:
