@@ -5,7 +5,7 @@
 # 2. tokens and throughput against transformers' generate on the same GPU, in fp32 and in bf16
 # 3. the share of the GPU's roofline that a decode step of bf16 reaches
 #
-# Models are random and made here, so nothing is downloaded. Results go to DIRECTORY (default: a new one in /tmp).
+# Models are random and made here, so nothing is downloaded. Results go to DIRECTORY (default: a new temporary one).
 # PYTHON: the interpreter that has megaserve's requirements (default: the repository's .venv).
 # --dry-run does every step on the CPU with models of toy size: it checks the commands, not the GPU.
 
@@ -28,7 +28,7 @@ if [ "${1:-}" = --dry-run ]; then
     checked=(--num-prompts 3 --max-new-tokens 4)
     shift
 fi
-results=${1:-$(mktemp -d /tmp/megaserve-gpu-check.XXXXXX)}
+results=${1:-$(mktemp -d -t megaserve-gpu-check.XXXXXX)}
 mkdir -p "$results"
 export HF_HUB_OFFLINE=1
 

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.api.context import ServerContext
-from server.api.json_unions import LogitBias, TextOrList, TokenIds
-from server.api.protocol import RequestBody
+from server.api.protocol import SamplingFields
 from server.api.request_body import check_body, refuse_fields
 from server.api.streaming import JSON_LINES, respond
 from server.frontend.request_builder import PromptRequest
@@ -25,28 +24,12 @@ _NEUTRAL = {"best_of": 1, "length_penalty": 1}
 _ENGINE_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 
 
-class VllmBody(RequestBody):
+class VllmBody(SamplingFields):
     """A demo server's request. Without max_tokens the server's own default holds."""
 
     prompt: str
     stream: bool | None = None
-    n: int | None = None
-    max_tokens: int | None = None
     min_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    stop: TextOrList[str] | None = None
-    stop_token_ids: TokenIds | None = None
-    ignore_eos: bool | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: LogitBias | None = None
-    skip_special_tokens: bool | None = None
-    include_stop_str_in_output: bool | None = None
 
 
 async def answer(request: Request, context: ServerContext, fields: dict[str, Any]) -> Response:

@@ -18,15 +18,10 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
 
 
-class SamplingBody(RequestBody):
-    """`sampling_params` of /generate. max_tokens is another name for max_new_tokens.
+class SamplingFields(RequestBody):
+    """The sampling parameters that /generate calls alike in SGLang's and in vLLM's dialect."""
 
-    json_schema, regex, grammar: what the text must match; a schema as an object or as text, a grammar as Lark or GBNF.
-    """
-
-    max_new_tokens: int | None = None
     max_tokens: int | None = None
-    min_new_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -42,6 +37,16 @@ class SamplingBody(RequestBody):
     logit_bias: LogitBias | None = None
     skip_special_tokens: bool | None = None
     include_stop_str_in_output: bool | None = None
+
+
+class SamplingBody(SamplingFields):
+    """`sampling_params` of /generate. max_tokens is another name for max_new_tokens.
+
+    json_schema, regex, grammar: what the text must match; a schema as an object or as text, a grammar as Lark or GBNF.
+    """
+
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
     json_schema: Any = None
     regex: str | None = None
     grammar: str | None = None

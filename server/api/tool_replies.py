@@ -51,20 +51,28 @@ class AnswerParts:
         return self._readers[index]
 
     def _fields(self, deltas: Iterable[MessageDelta]) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+        texts: dict[str, list[str]] = {}
         calls: dict[int, dict[str, Any]] = {}
+        arguments: dict[int, list[str]] = {}  # in pieces, of which a long answer has one for each character
         for delta in deltas:
             match delta:
                 case ContentDelta(text):
-                    fields["content"] = fields.get("content", "") + text
+                    texts.setdefault("content", []).append(text)
                 case ReasoningDelta(text):
-                    fields["reasoning_content"] = fields.get("reasoning_content", "") + text
+                    texts.setdefault("reasoning_content", []).append(text)
                 case ToolCallStart(index, name):
-                    function = {"name": name, "arguments": ""}
-                    calls[index] = {"index": index, "id": self._new_id(), "type": "function", "function": function}
+                    calls[index] = {
+                        "index": index,
+                        "id": self._new_id(),
+                        "type": "function",
+                        "function": {"name": name},
+                    }
                 case ToolArgumentsDelta(index, text):
-                    call = calls.setdefault(index, {"index": index, "function": {"arguments": ""}})
-                    call["function"]["arguments"] += text
+                    calls.setdefault(index, {"index": index, "function": {}})
+                    arguments.setdefault(index, []).append(text)
+        for index, call in calls.items():
+            call["function"]["arguments"] = "".join(arguments.get(index, ()))
+        fields: dict[str, Any] = {name: "".join(pieces) for name, pieces in texts.items()}
         return fields | ({"tool_calls": list(calls.values())} if calls else {})
 
     def _new_id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, Protocol
 
 
@@ -42,6 +43,25 @@ class MessageParser(Protocol):
 
     def flush(self) -> list[MessageDelta]:
         """The rest, at the end of the answer."""
+
+
+class StepwiseParser(ABC):
+    """A parser that deals with its text in steps, each of which may make another possible."""
+
+    def __init__(self) -> None:
+        self._text = ""  # not yet dealt with
+
+    def push(self, text: str) -> list[MessageDelta]:
+        """What this text makes certain."""
+        self._text += text
+        deltas: list[MessageDelta] = []
+        while self._advance(deltas):
+            pass
+        return deltas
+
+    @abstractmethod
+    def _advance(self, deltas: list[MessageDelta]) -> bool:
+        """Deal with what is certain, adding to `deltas`; whether there may be more to deal with."""
 
 
 def held_back(text: str, tags: tuple[str, ...]) -> int:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from server.errors import ConfigurationError
-from server.frontend.message_deltas import ContentDelta, MessageDelta, ReasoningDelta, held_back
+from server.frontend.message_deltas import ContentDelta, MessageDelta, ReasoningDelta, StepwiseParser, held_back
 
 
 class ReasoningTags(NamedTuple):
@@ -55,13 +55,14 @@ class _State(Enum):
     ANSWER = 4
 
 
-class ReasoningParser:
+class ReasoningParser(StepwiseParser):
     """Reasoning that is never closed is reasoning to its end; a closing tag in an answer without reasoning is dropped.
 
     Whitespace around the reasoning belongs to neither.
     """
 
     def __init__(self, tags: ReasoningTags, start: ReasoningStart) -> None:
+        super().__init__()
         self._tags = tags
         self._without_tag = (
             _State.REASONING if start is ReasoningStart.EITHER_REASONING else _State.ANSWER_WITHOUT_REASONING
@@ -69,16 +70,7 @@ class ReasoningParser:
         self._state = {ReasoningStart.REASONING: _State.REASONING, ReasoningStart.ANSWER: _State.ANSWER}.get(
             start, _State.BEGINNING
         )
-        self._text = ""  # not yet told apart
         self._has_reasoned = False
-
-    def push(self, text: str) -> list[MessageDelta]:
-        """What this text makes certain."""
-        self._text += text
-        deltas: list[MessageDelta] = []
-        while self._advance(deltas):
-            pass
-        return deltas
 
     def flush(self) -> list[MessageDelta]:
         """The rest, at the end of the answer."""

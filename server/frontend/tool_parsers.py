@@ -15,6 +15,7 @@ from enum import Enum
 from server.frontend.message_deltas import (
     ContentAroundCalls,
     MessageDelta,
+    StepwiseParser,
     ToolArgumentsDelta,
     ToolCallStart,
     held_back,
@@ -25,25 +26,17 @@ _SPACE = " \t\r\n"
 _PYTHON_TAG = "<|python_tag|>"
 
 
-class HermesParser:
+class HermesParser(StepwiseParser):
     """Calls between tags, anywhere in the text. What stands between tags and is no call is content, tags included."""
 
     OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
     def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
         self._content = ContentAroundCalls()
-        self._text = ""
         self._scanner: CallScanner | None = None
         self._is_after_call = False
         self._num_calls = 0
-
-    def push(self, text: str) -> list[MessageDelta]:
-        """What this text makes certain."""
-        self._text += text
-        deltas: list[MessageDelta] = []
-        while self._advance(deltas):
-            pass
-        return deltas
 
     def flush(self) -> list[MessageDelta]:
         """The rest, at the end of the answer."""
@@ -166,28 +159,20 @@ class Llama3JsonParser:
         return deltas
 
 
-class MistralParser:
+class MistralParser(StepwiseParser):
     """Content, then calls behind a marker. marker: empty where the answer is a JSON list of calls and nothing else."""
 
     MARKER = "[TOOL_CALLS]"
 
     def __init__(self, names: Collection[str], marker: str = MARKER) -> None:
+        super().__init__()
         self._content = ContentAroundCalls()
         self._marker = marker
-        self._text = ""
         self._place = _Place.START if marker else _Place.BEFORE_CALL
         self._in_list = False
         self._name: list[str] = []  # its characters
         self._scanner: CallScanner | JsonValueScanner = CallScanner(0)
         self._num_calls = 0
-
-    def push(self, text: str) -> list[MessageDelta]:
-        """What this text makes certain."""
-        self._text += text
-        deltas: list[MessageDelta] = []
-        while self._advance(deltas):
-            pass
-        return deltas
 
     def flush(self) -> list[MessageDelta]:
         """The rest, at the end of the answer."""
