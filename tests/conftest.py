@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +22,42 @@ if TYPE_CHECKING:
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
+
+
+@pytest.fixture(scope="session")
+def running_server(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[str]]:
+    """`with running_server(checkpoint, *flags) as url`: the whole server, ready; it is stopped in order at the end."""
+
+    @contextmanager
+    def run(checkpoint: Path, *flags: str) -> Iterator[str]:
+        command = [sys.executable, "-m", "server", "--load", str(checkpoint), "--port", "0", *flags]
+        log = tmp_path_factory.mktemp("server") / "log"
+        with log.open("w") as stderr:
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert "listening on " in line, log.read_text()[-3000:]
+            url = line.split("listening on ")[1].strip()
+            deadline = time.monotonic() + 200
+            while not _is_ready(url):
+                assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-3000:]
+                time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(60)
+            process.stdout.close()
+
+    return run
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health/ready", timeout=60):
+            return True
+    except (urllib.error.URLError, OSError):  # 503 while the ranks load
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -22,34 +17,10 @@ ROWS = [
 
 
 @pytest.fixture(scope="module")
-def server(smollm2_checkpoint, tmp_path_factory):
+def server(smollm2_checkpoint, running_server):
     """URL of `megaserve serve` with SmolLM2 in fp32, ready."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    command = [sys.executable, "-m", "server", "--load", str(smollm2_checkpoint), "--port", "0", "--dtype", "fp32"]
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert "listening on " in line, log.read_text()[-2000:]
-        url = line.split("listening on ")[1].strip()
-        deadline = time.monotonic() + 200
-        while not is_ready(url):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.2)
+    with running_server(smollm2_checkpoint, "--dtype", "fp32") as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
-
-
-def is_ready(url):
-    try:
-        with urllib.request.urlopen(f"{url}/health/ready", timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def direct(model, tokenizer, context, continuation):

@@ -22,37 +22,17 @@ Serve = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="module")
-def serve() -> Serve:
+def serve(running_server: Callable[..., AbstractContextManager[str]]) -> Serve:
     """`serve(*flags)`: a server of the checkpoint, ready, by nothing but `--load` and the flags."""
 
     @contextmanager
     def run(*flags: str) -> Iterator[str]:
-        command = [sys.executable, "-m", "server", "--load", str(CHECKPOINT), "--port", "0", *flags]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout is not None
-        try:
-            url = process.stdout.readline().split("listening on ")[1].strip()
-            assert subprocess.run([sys.executable, "-c", _WAIT, url], check=False, timeout=200).returncode == 0
+        with running_server(CHECKPOINT, *flags) as url:
             yield url
             stats = httpx.get(f"{url}/server_info").json()["stats"]
             assert stats["num_free_blocks"] == stats["num_blocks"]
-        finally:
-            process.terminate()
-            process.wait()
-            process.stdout.close()
 
     return run
-
-
-_WAIT = """
-import sys, time, urllib.request
-while True:
-    try:
-        urllib.request.urlopen(sys.argv[1] + "/health/ready", timeout=5)
-        break
-    except OSError:
-        time.sleep(0.1)
-"""
 
 
 def picture(index: int) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,36 +30,19 @@ TOOLS: list[Any] = [
 
 
 @pytest.fixture(scope="module")
-def url(byte_level_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(
+    byte_level_checkpoint: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    running_server: Callable[..., AbstractContextManager[str]],
+) -> Iterator[str]:
     template = tmp_path_factory.mktemp("template") / "template.jinja"
     template.write_text(TEMPLATE)
-    command = [sys.executable, "-m", "server", "--load", str(byte_level_checkpoint), "--port", "0", "--threads", "1"]
-    command += [
-        "--tensor-model-parallel-size",
-        "2",
-        "--kv-cache-gb",
-        "0.02",
-        "--tool-call-parser",
-        "hermes",
-        "--chat-template",
-        str(template),
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().split("listening on ")[1].strip()
-        with httpx.Client(base_url=url, timeout=60) as client:
-            deadline = time.monotonic() + 200
-            while not client.get("/health/ready").is_success:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.1)
-            yield url
-            stats = client.get("/server_info").json()["stats"]
-            assert stats["num_free_blocks"] == stats["num_blocks"]
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
+    flags = ["--threads", "1", "--tensor-model-parallel-size", "2", "--kv-cache-gb", "0.02"]
+    flags += ["--tool-call-parser", "hermes", "--chat-template", str(template)]
+    with running_server(byte_level_checkpoint, *flags) as url:
+        yield url
+        stats = httpx.get(f"{url}/server_info", timeout=60).json()["stats"]
+        assert stats["num_free_blocks"] == stats["num_blocks"]
 
 
 @pytest.fixture

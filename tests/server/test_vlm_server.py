@@ -8,9 +8,9 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -112,25 +112,16 @@ CONFIGURATIONS = {
 
 
 @pytest.fixture(scope="module", params=CONFIGURATIONS.values(), ids=CONFIGURATIONS.keys())
-def client(request: pytest.FixtureRequest, truth: tuple[Truth, Path]) -> Iterator[httpx.Client]:
-    command = [sys.executable, "-m", "server", "--load", str(truth[1]), "--port", "0", "--dtype", "fp32"]
-    command += ["--kv-cache-gb", "0.02", "--threads", "1", *request.param]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().split("listening on ")[1].strip()
-        with httpx.Client(base_url=url, timeout=60) as client:
-            deadline = time.monotonic() + 200
-            while not client.get("/health/ready").is_success:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.1)
-            yield client
-            stats = client.get("/server_info").json()["stats"]
-            assert stats["num_free_blocks"] == stats["num_blocks"]
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
+def client(
+    request: pytest.FixtureRequest,
+    truth: tuple[Truth, Path],
+    running_server: Callable[..., AbstractContextManager[str]],
+) -> Iterator[httpx.Client]:
+    flags = ["--dtype", "fp32", "--kv-cache-gb", "0.02", "--threads", "1", *request.param]
+    with running_server(truth[1], *flags) as url, httpx.Client(base_url=url, timeout=60) as client:
+        yield client
+        stats = client.get("/server_info").json()["stats"]
+        assert stats["num_free_blocks"] == stats["num_blocks"]
 
 
 def ask(client: httpx.Client, parts: list[int | bytes]) -> tuple[list[int], dict[str, Any]]:

@@ -8,11 +8,10 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,46 +144,23 @@ class RealServer:
         return int(stats["total_finished"]) + int(stats["total_aborted"])
 
 
-@contextmanager
-def serving(checkpoint: Path, log: Path, *flags: str) -> Iterator[RealServer]:
-    command = [sys.executable, "-m", "server", "--load", str(checkpoint), "--port", "0", *flags]
-    with log.open("w") as stderr:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert "listening on " in line, log.read_text()[-2000:]
-        url = line.split("listening on ")[1].strip()
-        deadline = time.monotonic() + 200
-        while not _is_ready(url):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()[-2000:]
-            time.sleep(0.2)
-        yield RealServer(url)
-    finally:
-        process.terminate()
-        process.wait(60)
-        process.stdout.close()
-
-
-def _is_ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health/ready", timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 @pytest.fixture(scope="session")
-def vlm_server(vlm_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    """`megaserve serve` with the tiny LLaVA in fp32, ready."""
-    with serving(vlm_checkpoint, tmp_path_factory.mktemp("server") / "log", *ENGINE_FLAGS) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def serve_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def serve_checkpoint(running_server: Callable[..., AbstractContextManager[str]]) -> Callable[..., Any]:
     """Context manager: a checkpoint and flags to a ready server."""
-    return lambda checkpoint, *flags: serving(checkpoint, tmp_path_factory.mktemp("server") / "log", *flags)
+
+    @contextmanager
+    def serve(checkpoint: Path, *flags: str) -> Iterator[RealServer]:
+        with running_server(checkpoint, *flags) as url:
+            yield RealServer(url)
+
+    return serve
+
+
+@pytest.fixture(scope="session")
+def vlm_server(vlm_checkpoint: Path, serve_checkpoint: Callable[..., Any]) -> Iterator[RealServer]:
+    """`megaserve serve` with the tiny LLaVA in fp32, ready."""
+    with serve_checkpoint(vlm_checkpoint, *ENGINE_FLAGS) as server:
+        yield server
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-import httpx
 import pytest
 import torch
 from tokenizers import Tokenizer
@@ -81,19 +78,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory, tokenizer_directory: Path) -
 
 
 @pytest.fixture(scope="session")
-def server_url(truth: tuple[Truth, Path]) -> Iterator[str]:
-    command = [sys.executable, "-m", "server", "--load", str(truth[1] / "megatron"), "--port", "0", "--dtype", "fp32"]
-    command += ["--kv-cache-gb", "0.02", "--threads", "1", "--max-batched-tokens", "32", "--served-model-name", "tiny"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    try:
-        url = process.stdout.readline().split("listening on ")[1].strip()
-        deadline = time.monotonic() + 200
-        while not httpx.get(f"{url}/health/ready", timeout=60).is_success:
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(0.1)
+def server_url(truth: tuple[Truth, Path], running_server: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    flags = ["--dtype", "fp32", "--kv-cache-gb", "0.02", "--threads", "1", "--max-batched-tokens", "32"]
+    with running_server(truth[1] / "megatron", *flags, "--served-model-name", "tiny") as url:
         yield url
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
