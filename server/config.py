@@ -136,6 +136,11 @@ class EngineConfig(_FromValues):
         1024, "Tokens in one step, decode and prefill together; longer prompts are split."
     )
     max_running_requests: int = setting(256, "Requests in one step.")
+    max_decode_slowdown: float = setting(
+        2.0,
+        "While an answer is streamed, so much of other requests' prompts is computed in a step that it takes at most "
+        "this many times as long as without them. 0: prompts are computed as fast as possible.",
+    )
     block_size: int = setting(16, "Tokens in one block of the KV cache.")
     kv_cache_gb: float | None = setting(
         None, "KV cache size per rank in GiB. Default: what --kv-cache-memory-fraction gives."

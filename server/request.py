@@ -92,7 +92,8 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence to continue.
 
     priority: smaller runs first; equal priorities run in order of arrival. images: in the order of their positions.
-    arrival_time: time.monotonic() seconds (one clock for all processes of a machine).
+    arrival_time: time.monotonic() seconds (one clock for all processes of a machine). is_streamed: somebody reads the
+    tokens as they come, so the time between them matters.
     """
 
     request_id: str
@@ -101,6 +102,7 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     arrival_time: float = 0.0
     images: tuple[EngineImage, ...] = ()
+    is_streamed: bool = False
 
 
 class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):

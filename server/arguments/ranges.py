@@ -41,6 +41,7 @@ RANGES: Mapping[str, _Range] = {
     "max_model_len": _COUNT,
     "max_batched_tokens": _COUNT,
     "max_running_requests": _COUNT,
+    "max_decode_slowdown": _NONE_OR_MORE,
     "block_size": _COUNT,
     "kv_cache_gb": _Range(above=0),
     "kv_cache_memory_fraction": _Range(above=0, high=1),

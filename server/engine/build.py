@@ -31,6 +31,7 @@ from server.engine.image_cache import ImageCache
 from server.engine.image_runner import ImageRunner, SeesImages
 from server.engine.model_runner import ModelRunner
 from server.engine.scheduler import Scheduler, SchedulerLimits
+from server.engine.step_cost import StepCost
 from server.errors import ConfigurationError
 from server.ipc import EngineLimits
 
@@ -89,6 +90,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
         ),
         BlockPool(cache.num_blocks),
         _image_cache(model, model_config, engine_config) if is_vlm else None,
+        StepCost(engine_config.max_decode_slowdown) if engine_config.max_decode_slowdown else None,
     )
     return BuiltRank(
         runner=runner,

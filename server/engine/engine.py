@@ -96,12 +96,13 @@ class Engine:
         images = self._scheduler.images
         work = ImageWork() if images is None else images.end_step()
         plan = self._runner.broadcast_plan(build_plan(scheduled, work, None if images is None else images.slot_of))
-        encoder_seconds = self._runner.encoder_seconds
+        encoded_before = self._runner.encoder_seconds
         sampled = self._sample(scheduled, plan, [image.pixels for _, image in work.encoded])
-        _share_encoder_seconds(scheduled, work, self._runner.encoder_seconds - encoder_seconds)
+        encoder_seconds = self._runner.encoder_seconds - encoded_before
+        _share_encoder_seconds(scheduled, work, encoder_seconds)
         outputs = self._update(scheduled, sampled, started)
         if scheduled:
-            self._record(scheduled, time.monotonic() - started)
+            self._record(scheduled, time.monotonic() - started, encoder_seconds)
         return refused + outputs
 
     @property
@@ -245,12 +246,15 @@ class Engine:
             image_usage=sequence.image_usage() if is_first else None,
         )
 
-    def _record(self, scheduled: Items[ScheduledSequence], seconds: float) -> None:
+    def _record(self, scheduled: Items[ScheduledSequence], seconds: float, encoder_seconds: float) -> None:
         num_decoding = sum(item.num_new == 1 for item in scheduled)
+        num_tokens = sum(item.num_new for item in scheduled)
         phase: Literal["decode", "prefill", "mixed"] = "mixed"
         if num_decoding in (0, len(scheduled)):
             phase = "decode" if num_decoding else "prefill"
-        self._records.append(StepRecord(phase, seconds, len(scheduled), sum(item.num_new for item in scheduled)))
+        self._records.append(StepRecord(phase, seconds, len(scheduled), num_tokens))
+        if self._scheduler.cost is not None:
+            self._scheduler.cost.observe(num_decoding, num_tokens - num_decoding, seconds - encoder_seconds)
         self._num_steps += 1
         self._last_step_seconds = seconds
 

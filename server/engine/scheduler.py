@@ -3,7 +3,8 @@
 Order within a step: running sequences first, decode before prefill, then waiting ones by priority and arrival. A
 prompt longer than what is left of the token budget is computed in chunks over several steps. When blocks run out, the
 running sequence that is last in order gives its blocks back and starts over later (preemption by recompute; what it
-had computed often still lies in the prefix cache).
+had computed often still lies in the prefix cache). While somebody reads tokens as they come, prompts get only so much
+of a step as its measured cost allows, see `StepCost`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from server.engine.block_pool import BlockHash, BlockPool
 from server.engine.image_cache import ImageCache
 from server.engine.sequence import Sequence
+from server.engine.step_cost import StepCost
 
 # Bounds the work of one step when many waiting sequences share a beginning that is just being computed.
 _MOST_PASSED_OVER = 64
@@ -57,13 +59,23 @@ class SchedulerCounters:
 
 
 class Scheduler:
-    """Waiting and running sequences over one block pool. Pure bookkeeping: no tensors, no clock."""
+    """Waiting and running sequences over one block pool. Pure bookkeeping: no tensors, no clock.
 
-    def __init__(self, limits: SchedulerLimits, pool: BlockPool, images: ImageCache | None = None) -> None:
+    cost: told by the owner what steps took; None leaves prefills unbounded.
+    """
+
+    def __init__(
+        self,
+        limits: SchedulerLimits,
+        pool: BlockPool,
+        images: ImageCache | None = None,
+        cost: StepCost | None = None,
+    ) -> None:
         assert limits.max_model_len <= pool.num_blocks * limits.block_size
         self.limits = limits
         self.pool = pool
         self.images = images
+        self.cost = cost
         self.running: list[Sequence] = []
         self.counters = SchedulerCounters()
         self._waiting: list[Sequence] = []  # sorted by order
@@ -116,8 +128,12 @@ class Scheduler:
         self.running.sort(key=lambda sequence: sequence.order)
         decoding = [sequence for sequence in self.running if sequence.num_uncomputed == 1]
         prefilling = [sequence for sequence in self.running if sequence.num_uncomputed > 1]
-        for sequence in (*decoding, *prefilling):
+        for sequence in decoding:
             if sequence.is_running:  # a preemption may have stopped it since
+                self._advance(sequence, step)
+        self._bound_prefill(step)
+        for sequence in prefilling:
+            if sequence.is_running:
                 self._advance(sequence, step)
         self._admit(step)
         return step.scheduled
@@ -131,6 +147,15 @@ class Scheduler:
             hashes = sequence.block_hashes()
             for index in range(first, sequence.num_computed // self.limits.block_size):
                 self.pool.remember(sequence.blocks[index], hashes[index])
+
+    def _bound_prefill(self, step: _Step) -> None:
+        """Leave prefills what keeps the step short enough for those who read tokens as they come."""
+        if self.cost is None or not any(item.sequence.request.is_streamed for item in step.scheduled):
+            return
+        affordable = self.cost.prefill_within_bound(len(step.scheduled))
+        if affordable is not None:
+            # At least a block: a prompt that waits for ever is worse than a slow token.
+            step.budget = min(step.budget, max(affordable, self.limits.block_size))
 
     def _advance(self, sequence: Sequence, step: _Step) -> None:
         """Schedule a running sequence's next tokens, making room by preemption if need be."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
+import msgspec
+
 from server.errors import RequestFailedError
 from server.frontend.detokenizer import DetokenizerFactory
 from server.frontend.engine_client import EngineClient
@@ -34,6 +36,7 @@ class Generation:
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
+        self._streaming = streaming
         self._timeout = timeout
         self._on_close = on_close
         self._changed: dict[Sample, None] = {}  # an ordered set
@@ -56,7 +59,8 @@ class Generation:
 
     def start(self) -> None:
         """Send the sequences. Raises EngineUnavailableError or OverloadedError."""
-        self._client.add([sample.request for sample in self.samples], self.samples)
+        requests = [msgspec.structs.replace(sample.request, is_streamed=self._streaming) for sample in self.samples]
+        self._client.add(requests, self.samples)
         self.deadline = asyncio.get_running_loop().time() + self._timeout
 
     def close(self) -> None:

@@ -107,6 +107,7 @@ class StubEngine:
                 "added": request.request_id,
                 "seed": seed,
                 "priority": request.priority,
+                "streamed": request.is_streamed,
                 "prompt": request.prompt_token_ids,
                 **({} if request.params.grammar is None else {"grammar": request.params.grammar.text}),
                 **images_of(request),

@@ -65,6 +65,13 @@ def test_priority_reaches_the_engine(client: httpx.Client, stub_server: Any) -> 
     assert stub_server.engine_log()[-1]["priority"] == -3
 
 
+def test_the_engine_knows_whose_tokens_are_read_as_they_come(client: httpx.Client, stub_server: Any) -> None:
+    ask(client, CHAT, messages=HELLO, max_tokens=1)
+    assert not stub_server.engine_log()[-1]["streamed"]
+    events(client, COMPLETIONS, prompt="de", max_tokens=1)
+    assert stub_server.engine_log()[-1]["streamed"]
+
+
 def test_a_template_sees_the_requests_variables(client: httpx.Client, tokenizer_with_variables: Any) -> None:
     reply = tokenizer_with_variables.post(CHAT, json={
         "messages": HELLO, "max_tokens": 1, "return_token_ids": True,

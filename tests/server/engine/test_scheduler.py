@@ -11,13 +11,19 @@ from hypothesis import strategies as st
 from server.engine.block_pool import BlockPool
 from server.engine.scheduler import Scheduler, SchedulerLimits
 from server.engine.sequence import Sequence
+from server.engine.step_cost import StepCost
 from server.request import EngineRequest, SamplingParams
 
 BLOCK = 4
 
 
 def make_scheduler(
-    *, num_blocks: int = 64, budget: int = 32, places: int = 8, prefix_caching: bool = True
+    *,
+    num_blocks: int = 64,
+    budget: int = 32,
+    places: int = 8,
+    prefix_caching: bool = True,
+    cost: StepCost | None = None,
 ) -> Scheduler:
     limits = SchedulerLimits(
         max_batched_tokens=budget,
@@ -26,7 +32,7 @@ def make_scheduler(
         block_size=BLOCK,
         prefix_caching=prefix_caching,
     )
-    return Scheduler(limits, BlockPool(num_blocks))
+    return Scheduler(limits, BlockPool(num_blocks), cost=cost)
 
 
 def make_sequence(
@@ -37,6 +43,7 @@ def make_sequence(
     priority: int = 0,
     arrival: float = 0.0,
     logprobs_from: int | None = None,
+    streamed: bool = False,
 ) -> Sequence:
     params = SamplingParams(
         max_new_tokens=new,
@@ -44,7 +51,12 @@ def make_sequence(
         prompt_logprobs_start=logprobs_from or 0,
     )
     request = EngineRequest(
-        request_id=name, prompt_token_ids=prompt, params=params, priority=priority, arrival_time=arrival
+        request_id=name,
+        prompt_token_ids=prompt,
+        params=params,
+        priority=priority,
+        arrival_time=arrival,
+        is_streamed=streamed,
     )
     return Sequence(request, BLOCK)
 
@@ -86,6 +98,43 @@ def test_decode_comes_before_prefill_and_a_long_prompt_fills_what_is_left() -> N
     assert run_step(scheduler) == {"short": 1, "long": 7}
     assert run_step(scheduler) == {"short": 1, "long": 6}
     assert scheduler.counters.split_prefills == 2
+
+
+def steady_cost() -> StepCost:
+    """One second a step, and a tenth for each token."""
+    cost = StepCost(2.0)
+    for decode, prefill in ((1, 0), (0, 100), (10, 20), (4, 0)) * 10:
+        cost.observe(decode, prefill, 1.0 + 0.1 * (decode + prefill))
+    return cost
+
+
+def test_a_prompt_beside_a_stream_gets_what_its_cost_allows() -> None:
+    scheduler = make_scheduler(budget=64, cost=steady_cost())
+    scheduler.add(make_sequence("stream", [1, 2, 3], new=30, streamed=True))
+    run_step(scheduler)
+    scheduler.add(make_sequence("long", list(range(100, 140))))
+    chunks = [run_step(scheduler)["long"] for _ in range(3)]
+    # 0.8 times the 1.1 s of the stream alone, at 0.1 s a token.
+    assert all(7 <= chunk <= 10 for chunk in chunks), chunks
+
+
+@pytest.mark.parametrize(("streamed", "bounded"), [(False, True), (True, False)])
+def test_a_prompt_is_not_held_up_where_nobody_reads_along_or_no_bound_is_wanted(streamed: bool, bounded: bool) -> None:
+    scheduler = make_scheduler(budget=64, cost=steady_cost() if bounded else None)
+    scheduler.add(make_sequence("other", [1, 2, 3], new=30, streamed=streamed))
+    run_step(scheduler)
+    scheduler.add(make_sequence("long", list(range(100, 140))))
+    assert run_step(scheduler)["long"] == 40
+
+
+def test_a_prompt_beside_a_stream_gets_a_block_at_least() -> None:
+    cost = StepCost(1.0)
+    cost.observe(1, 0, 1.0)
+    scheduler = make_scheduler(budget=64, cost=cost)
+    scheduler.add(make_sequence("stream", [1, 2, 3], new=30, streamed=True))
+    run_step(scheduler)
+    scheduler.add(make_sequence("long", list(range(100, 140))))
+    assert run_step(scheduler) == {"stream": 1, "long": BLOCK}
 
 
 def test_waiting_sequences_start_by_priority_then_arrival() -> None:
