@@ -10,8 +10,9 @@ from megatron.core.models.gpt import GPTModel
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from model_providers.backends.activation import activation_for
+from model_providers.backends.activation import activation_for, activation_kernel
 from model_providers.backends.attention import AttentionBackend
+from model_providers.backends.fused_decoder import FusedDecoder
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
 from model_providers.backends.linear import ServingColumnParallelLinear
@@ -21,6 +22,7 @@ from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.checkpoint.load import load_weights
 from model_providers.config import ModelConfig
+from model_providers.kernels.attention_step import AttentionStep
 from model_providers.kernels.library import kernels_for
 from model_providers.layer_specs import decoder_block_spec
 from model_providers.transformer_config import transformer_config
@@ -34,6 +36,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
 
     _rotary_table: RotaryTable | None = None
     _packed_head: PackedWeight | None = None
+    _fused_decoder: FusedDecoder | None = None
 
     @property
     def num_kv_heads_per_rank(self) -> int:
@@ -46,6 +49,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         for layer in self.decoder.layers:
             layer.activation = activation
         prepare_modules(self, config)
+        self._fused_decoder = FusedDecoder.of(self.decoder.layers, activation_kernel(config.values), kernels)
         if packs_linears(config) and self.share_embeddings_and_output_weights:
             head = self.shared_embedding_or_output_weight()
             self._packed_head = pack_weight(head, kernels, batch_invariant=config.batch_invariant)
@@ -70,13 +74,19 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
             queries_per_group=first.queries_per_group,
             scale=first.attention_scale,
         )
-        context = LayerContext(cache, attention, plan)
+        if self._fused_decoder is not None and isinstance(plan, AttentionStep):
+            residual, update = self._fused_decoder.run(residual, cache, plan)
+        else:
+            residual, update = self._layer_by_layer(residual, LayerContext(cache, attention, plan))
+        _, normed = self.decoder.final_layernorm.add(residual, update)
+        return cast(Tensor, normed)
+
+    def _layer_by_layer(self, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
         update: Tensor | None = None
         for layer in self.decoder.layers:
             residual, update = layer.forward_packed(residual, update, context)
         assert update is not None, "a decoder has layers"
-        _, normed = self.decoder.final_layernorm.add(residual, update)
-        return cast(Tensor, normed)
+        return residual, update
 
     @torch.inference_mode()
     def compute_logits(self, hidden: Tensor) -> Tensor:

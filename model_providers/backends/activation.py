@@ -22,17 +22,29 @@ Activation = Callable[[Tensor], Tensor]
 
 def activation_for(values: Mapping[str, Any], kernels: Kernels | None = None) -> Activation:
     """The activation that the resolved arguments describe: (T, fc1 width) -> (T, fc2 width)."""
+    match activation_kernel(values):
+        case "silu_gated":
+            return partial(_gated, silu) if kernels is None else kernels.silu_gated
+        case "quick_gelu_gated":
+            return partial(_gated, _quick_gelu) if kernels is None else kernels.quick_gelu_gated
+        case "gelu_tanh":
+            return partial(gelu, approximate="tanh") if kernels is None else partial(kernels.gelu, tanh=True)
+        case "gelu":
+            return partial(gelu, approximate="none") if kernels is None else partial(kernels.gelu, tanh=False)
+        case _:
+            return _squared_relu
+
+
+def activation_kernel(values: Mapping[str, Any]) -> str | None:
+    """The kernel that computes it, one of `ACTIVATIONS`; None where there is none."""
     if values["swiglu"]:
-        return partial(_gated, silu) if kernels is None else kernels.silu_gated
+        return "silu_gated"
     if values["quick_geglu"]:
-        return partial(_gated, _quick_gelu) if kernels is None else kernels.quick_gelu_gated
+        return "quick_gelu_gated"
     if values["squared_relu"]:
-        return _squared_relu
+        return None
     fused = values["bias_gelu_fusion"] and values["add_bias_linear"]
-    tanh = bool(fused or values["openai_gelu"])
-    return (
-        partial(gelu, approximate="tanh" if tanh else "none") if kernels is None else partial(kernels.gelu, tanh=tanh)
-    )
+    return "gelu_tanh" if fused or values["openai_gelu"] else "gelu"
 
 
 def _gated(function: Activation, projected: Tensor) -> Tensor:

@@ -30,6 +30,11 @@ class _Multiplies:
         self.packed = pack_weight(self.weight, kernels, batch_invariant=batch_invariant)
         self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
 
+    @property
+    def bias_of_product(self) -> Tensor | None:
+        """What `product` is to add."""
+        return self.bias
+
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x (T, in) -> (T, out) of this rank's shard."""
         if self.packed is not None:
@@ -67,9 +72,18 @@ class ServingRowParallelLinear(_Multiplies, RowParallelLinear):  # type: ignore[
 
     def apply(self, x: Tensor) -> Tensor:
         """(T, in / tensor_parallel_size) -> (T, out), equal on all ranks."""
+        return self.sum_over_ranks(self.product(x, self.bias_of_product))
+
+    @property
+    def bias_of_product(self) -> Tensor | None:
+        """What `product` is to add: with several ranks nothing, for the bias is added once."""
+        return self.bias if self.tp_group.size() == 1 else None
+
+    def sum_over_ranks(self, part: Tensor) -> Tensor:
+        """The products of all ranks added up, and the bias. May use part's memory for it."""
         if self.tp_group.size() == 1:
-            return self.product(x, self.bias)
-        out = self._sum_over_ranks(self.product(x, None))
+            return part
+        out = self._sum_over_ranks(part)
         return out if self.bias is None else out + self.bias
 
     def _sum_over_ranks(self, part: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, rms_norm
 
+from model_providers.kernels.decoder_layer import Norm
 from model_providers.kernels.library import Kernels
 
 
@@ -31,6 +32,16 @@ class ServingNorm(nn.Module):
         """Compute once what the weights imply; called after loading."""
         self._scale = self._current_scale().detach()
         self._kernels = kernels
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether a kernel computes it."""
+        return self._kernels is not None
+
+    def pointers(self) -> Norm:
+        """As the kernels read it; valid while this module lives. Prepared."""
+        assert self._scale is not None, "prepared"
+        return Norm.of(self._scale, self.bias, self.eps)
 
     def _current_scale(self) -> Tensor:
         return self.weight + 1 if self.zero_centered else self.weight

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from model_providers.kernels.decoder_layer import Linear
 from model_providers.kernels.library import Kernels
 
 # Numbers of rows at which products are compared, the last one with those before it.
@@ -42,6 +43,10 @@ class PanelWeight:
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""
         return self._kernels.linear(x.contiguous(), self._panels, self._outputs, bias)
+
+    def pointers(self, bias: Tensor | None) -> Linear:
+        """As the kernels read it; valid while this object and the bias live."""
+        return Linear.of(self._panels, self._outputs, bias)
 
     def unpacked(self) -> Tensor:
         """See `PackedWeight.unpacked`."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from model_providers.errors import ModelProviderError
 from model_providers.kernels.attention_step import AttentionStep
 from model_providers.kernels.build import TARGETS, library_path
+from model_providers.kernels.decoder_layer import DecoderLayer, LayerBuffers
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,8 @@ DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 _POINTER, _INT32, _INT64, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 _STEP = ctypes.POINTER(AttentionStep)
+_BUFFERS = ctypes.POINTER(LayerBuffers)
+_LAYER = ctypes.POINTER(DecoderLayer)
 _ACTIVATION = (_POINTER, _POINTER, _INT64, _INT32)
 # Functions that exist once per dtype, and their arguments.
 _SIGNATURES = {
@@ -40,6 +43,9 @@ _SIGNATURES = {
     "quick_gelu_gated": _ACTIVATION,
     "gelu": _ACTIVATION,
     "gelu_tanh": _ACTIVATION,
+    "run_layers": (_LAYER, _INT32, _BUFFERS, _STEP),
+    "attention_half": (_LAYER, _BUFFERS, _STEP),
+    "mlp_half": (_LAYER, _BUFFERS),
 }
 
 
@@ -178,6 +184,22 @@ class Kernels:
         name = "gelu_tanh" if tanh else "gelu"
         self._functions[name, x.dtype](x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1])
         return out
+
+    def run_layers(
+        self, layers: ctypes.Array[DecoderLayer], buffers: LayerBuffers, step: AttentionStep, dtype: torch.dtype
+    ) -> None:
+        """All layers of a decoder; residual and update in `buffers` are read and written. All memory is of `dtype`."""
+        self._functions["run_layers", dtype](layers, len(layers), buffers, step)
+
+    def attention_half(
+        self, layer: DecoderLayer, buffers: LayerBuffers, step: AttentionStep, dtype: torch.dtype
+    ) -> None:
+        """A layer up to the projection of what its attention found: the update, without the other ranks'."""
+        self._functions["attention_half", dtype](layer, buffers, step)
+
+    def mlp_half(self, layer: DecoderLayer, buffers: LayerBuffers, dtype: torch.dtype) -> None:
+        """The rest of a layer, up to the update, without the other ranks'."""
+        self._functions["mlp_half", dtype](layer, buffers)
 
     def log_sum_exp(self, logits: Tensor) -> Tensor:
         """logits (rows, width) float32, each row dense -> (rows,)."""
