@@ -21,7 +21,8 @@ class ModelConfig:
     checkpoint: the iteration directory. vocab_size: token ids below it exist; rows at and beyond it are padding.
     packed_linears: keep CPU linear weights in a packed layout, see `backends.packed_weight`. kernels: which of our CPU
     kernels to use, as `kernels.library.load_kernels` takes it. batch_invariant: a row's result must not depend, to the
-    last bit, on the rows beside it.
+    last bit, on the rows beside it. all_reduce: how tensor-parallel ranks exchange, as `backends.collectives` takes it.
+    rank_timeout: seconds that a rank waits for another.
     """
 
     values: Mapping[str, Any]
@@ -35,6 +36,8 @@ class ModelConfig:
     packed_linears: bool
     kernels: str = "auto"
     batch_invariant: bool = True
+    all_reduce: str = "auto"
+    rank_timeout: float = 60.0
 
     @property
     def namespace(self) -> Namespace:

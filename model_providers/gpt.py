@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import cast
 
 import torch
-import torch.distributed as dist
 from megatron.core.models.gpt import GPTModel
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
 from model_providers.backends.activation import activation_for, activation_kernel
 from model_providers.backends.attention import AttentionBackend
+from model_providers.backends.collectives import Collectives, collectives_for
 from model_providers.backends.fused_decoder import FusedDecoder
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
@@ -34,6 +34,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
     token ids: (T,) packed over sequences. Hidden states: (T, hidden). Logits: (rows, padded vocabulary / TP ranks).
     """
 
+    collectives: Collectives  # of the tensor-parallel group
     _rotary_table: RotaryTable | None = None
     _packed_head: PackedWeight | None = None
     _fused_decoder: FusedDecoder | None = None
@@ -48,7 +49,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         activation = activation_for(config.values, kernels)
         for layer in self.decoder.layers:
             layer.activation = activation
-        prepare_modules(self, config)
+        prepare_modules(self, config, self.collectives)
         self._fused_decoder = FusedDecoder.of(self.decoder.layers, activation_kernel(config.values), kernels)
         if packs_linears(config) and self.share_embeddings_and_output_weights:
             head = self.shared_embedding_or_output_weight()
@@ -100,15 +101,13 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
     def embed_words(self, token_ids: Tensor) -> Tensor:
         """(T,) -> word embeddings (T, hidden), equal on all ranks; positions are not part of them."""
         words = self.embedding.word_embeddings
-        group = words.tp_group
-        if group.size() == 1:
+        if words.tp_group.size() == 1:
             return embedding(token_ids, words.weight)
         local = token_ids - words.vocab_start_index
         elsewhere = (local < 0) | (local >= words.num_embeddings_per_partition)
         hidden = embedding(local.masked_fill(elsewhere, 0), words.weight)
         hidden.masked_fill_(elsewhere[:, None], 0.0)
-        dist.all_reduce(hidden, group=group)
-        return hidden
+        return self.collectives.all_reduce(hidden)
 
     def _embed(self, token_ids: Tensor, step: StepMetadata) -> Tensor:
         hidden = self.embed_words(token_ids)
@@ -120,7 +119,10 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
 
 
 def construct(config: ModelConfig) -> ServingGPTModel:
-    """The model on the meta device: names and shapes without weights. Megatron's process groups must exist."""
+    """The model on the meta device: names and shapes without weights. Megatron's process groups must exist.
+
+    All ranks call it together. Raises ModelProviderError for a way to exchange that is asked for and impossible.
+    """
     megatron_config = transformer_config(config)
     values = config.values
     tp_size = config.tensor_model_parallel_size
@@ -149,6 +151,8 @@ def construct(config: ModelConfig) -> ServingGPTModel:
                 bias=False,
                 tp_group=model.pg_collection.tp,
             )
+    # Before the weights are loaded, for ranks do that at different speeds, and agreeing on a way has a timeout.
+    model.collectives = collectives_for(config, model.pg_collection.tp)
     return model
 
 

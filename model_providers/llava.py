@@ -12,6 +12,7 @@ from torch import Tensor
 
 from image_preprocessing.tile_tags import tile_tag_rows
 from model_providers.backends.attention import AttentionBackend
+from model_providers.backends.collectives import Collectives
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.prepare import prepare_modules
 from model_providers.backends.step_metadata import StepMetadata
@@ -96,6 +97,11 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
     def num_kv_heads_per_rank(self) -> int:
         return self.language_model.num_kv_heads_per_rank
 
+    @property
+    def collectives(self) -> Collectives:
+        """Of the tensor-parallel group."""
+        return self.language_model.collectives
+
     def prepare_for_serving(self, config: ModelConfig) -> None:
         """Derive what the loaded weights and arguments imply, in all three parts.
 
@@ -106,9 +112,10 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
         # An image is always many rows, for which a plain float32 product measures a quarter faster than a packed one;
         # in bfloat16 the packed one is the faster, three to five times where the CPU lacks bf16 dot products.
         packed = config.packed_linears and config.dtype != torch.float32
+        # Images pass in hundreds of rows, for which torch's own norms are as fast as the kernels.
+        parts_config = replace(config, packed_linears=packed, kernels="off")
         for part in (self.vision_model, self.vision_projection):
-            # Images pass in hundreds of rows, for which torch's own norms are as fast as the kernels.
-            prepare_modules(part, replace(config, packed_linears=packed, kernels="off"))
+            prepare_modules(part, parts_config, self.collectives)
 
     def forward_packed(
         self, token_ids: Tensor, step: StepMetadata, cache: KVCache, attention: AttentionBackend

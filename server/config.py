@@ -169,6 +169,12 @@ class EngineConfig(_FromValues):
         "Compute a request to the same last bit whatever runs beside it: on CPUs, with kernels and packed linears. "
         "Images are excepted, for those of several requests are encoded together.",
     )
+    all_reduce: str = setting(
+        "auto",
+        "How tensor-parallel ranks exchange: shared_memory (on one machine's CPUs, needs the kernels) or torch "
+        "(torch.distributed: gloo on CPUs, nccl on GPUs). auto: through shared memory where that is possible.",
+        choices=["auto", "shared_memory", "torch"],
+    )
     rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from model_providers.backends.collectives import Collectives
 from model_providers.backends.packed_weight import PackedWeight, pack_weight
 from model_providers.kernels.library import Kernels
 
@@ -24,6 +23,7 @@ class _Multiplies:
     weight: nn.Parameter
     bias: nn.Parameter | None
     packed: PackedWeight | None = None
+    collectives: Collectives  # of tp_group, set by the provider once the model is built
 
     def pack(self, kernels: Kernels | None, *, batch_invariant: bool) -> None:
         """Replace the plain weight by the packed one; its memory is freed."""
@@ -56,19 +56,12 @@ class ServingColumnParallelLinear(_Multiplies, ColumnParallelLinear):  # type: i
 
     def apply_gathered(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out), equal on all ranks."""
-        shard = self.apply(x).contiguous()
-        if self.tp_group.size() == 1:
-            return shard
-        shards = [torch.empty_like(shard) for _ in range(self.tp_group.size())]
-        dist.all_gather(shards, shard, group=self.tp_group)
-        return torch.cat(shards, dim=-1)
+        shard = self.apply(x)
+        return shard.contiguous() if self.tp_group.size() == 1 else self.collectives.all_gather(shard)
 
 
 class ServingRowParallelLinear(_Multiplies, RowParallelLinear):  # type: ignore[misc]
     """Y = X A^T + b with A split by columns; partial products are summed over the ranks, the bias is added once."""
-
-    # An all-reduce adds parts in an order of its own, which depends on where in the message a number lies.
-    sums_in_order = False
 
     def apply(self, x: Tensor) -> Tensor:
         """(T, in / tensor_parallel_size) -> (T, out), equal on all ranks."""
@@ -83,18 +76,5 @@ class ServingRowParallelLinear(_Multiplies, RowParallelLinear):  # type: ignore[
         """The products of all ranks added up, and the bias. May use part's memory for it."""
         if self.tp_group.size() == 1:
             return part
-        out = self._sum_over_ranks(part)
+        out = self.collectives.all_reduce(part)
         return out if self.bias is None else out + self.bias
-
-    def _sum_over_ranks(self, part: Tensor) -> Tensor:
-        size = self.tp_group.size()
-        # The sum of two is the same in both orders.
-        if size == 2 or not self.sums_in_order:
-            dist.all_reduce(part, group=self.tp_group)
-            return part
-        parts = [torch.empty_like(part) for _ in range(size)]
-        dist.all_gather(parts, part, group=self.tp_group)
-        total = parts[0]
-        for other in parts[1:]:
-            total += other
-        return total

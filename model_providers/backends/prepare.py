@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from model_providers.backends.collectives import Collectives
 from model_providers.backends.linear import ServingColumnParallelLinear, ServingRowParallelLinear
 from model_providers.backends.norm import ServingNorm
 from model_providers.backends.packed_weight import can_pack
@@ -16,14 +17,14 @@ def packs_linears(config: ModelConfig) -> bool:
     return config.packed_linears and can_pack(config.dtype, config.device)
 
 
-def prepare_modules(root: nn.Module, config: ModelConfig) -> None:
-    """Settle how the norms compute and, where asked for and possible, pack the weights of the linear layers."""
+def prepare_modules(root: nn.Module, config: ModelConfig, collectives: Collectives) -> None:
+    """Settle how norms compute and linear layers exchange; where asked for and possible, pack the latter's weights."""
     pack = packs_linears(config)
     kernels = kernels_for(config.kernels, config.dtype, config.device)
     for module in root.modules():
         if isinstance(module, ServingNorm):
             module.prepare_for_serving(kernels)
-        if pack and isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
-            module.pack(kernels, batch_invariant=config.batch_invariant)
-        if isinstance(module, ServingRowParallelLinear):
-            module.sums_in_order = config.batch_invariant and config.device.type == "cpu"
+        if isinstance(module, ServingColumnParallelLinear | ServingRowParallelLinear):
+            module.collectives = collectives
+            if pack:
+                module.pack(kernels, batch_invariant=config.batch_invariant)

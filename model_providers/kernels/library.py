@@ -19,6 +19,7 @@ from model_providers.errors import ModelProviderError
 from model_providers.kernels.attention_step import AttentionStep
 from model_providers.kernels.build import TARGETS, library_path
 from model_providers.kernels.decoder_layer import DecoderLayer, LayerBuffers
+from model_providers.kernels.rank_group import RankGroup
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ _POINTER, _INT32, _INT64, _FLOAT = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int
 _STEP = ctypes.POINTER(AttentionStep)
 _BUFFERS = ctypes.POINTER(LayerBuffers)
 _LAYER = ctypes.POINTER(DecoderLayer)
+_GROUP = ctypes.POINTER(RankGroup)
 _ACTIVATION = (_POINTER, _POINTER, _INT64, _INT32)
 # Functions that exist once per dtype, and their arguments.
 _SIGNATURES = {
@@ -46,6 +48,7 @@ _SIGNATURES = {
     "run_layers": (_LAYER, _INT32, _BUFFERS, _STEP),
     "attention_half": (_LAYER, _BUFFERS, _STEP),
     "mlp_half": (_LAYER, _BUFFERS),
+    "all_reduce": (_GROUP, _POINTER, _INT64),
 }
 
 
@@ -64,6 +67,7 @@ class Kernels:
         }
         self._log_sum_exp = self._function("log_sum_exp_f32", (_POINTER, _INT64, _POINTER, _INT64, _INT64))
         self._largest = self._function("largest_f32", (_POINTER, _INT64, _POINTER, _POINTER, _INT64, _INT64))
+        self._gather_shards = self._function("gather_shards", (_GROUP, _POINTER, _POINTER, _INT64, _INT64))
 
     def _function(self, name: str, arguments: tuple[type, ...]) -> Callable[..., None]:
         try:
@@ -214,6 +218,24 @@ class Kernels:
         values, indices = logits.new_empty(rows), logits.new_empty(rows, dtype=torch.int64)
         self._largest(logits.data_ptr(), logits.stride(0), values.data_ptr(), indices.data_ptr(), rows, width)
         return values, indices
+
+    def all_reduce(self, group: RankGroup, part: Tensor) -> None:
+        """Replace each rank's part by the sum of all, taken in float32 in the order of ranks and rounded once.
+
+        Raises RuntimeError when a rank's process has ended, or when one took no part for the group's timeout.
+        """
+        self._functions["all_reduce", part.dtype](group, part.data_ptr(), part.numel())
+        group.check()
+
+    def gather_shards(self, group: RankGroup, shard: Tensor, out: Tensor | None) -> None:
+        """Each rank's shard (rows, n), of any dtype -> out (rows, size * n), for ranks that pass one.
+
+        Raises RuntimeError as `all_reduce` does.
+        """
+        into = None if out is None else out.data_ptr()
+        rows, columns = shard.shape
+        self._gather_shards(group, shard.data_ptr(), into, rows, columns * shard.element_size())
+        group.check()
 
 
 def supported_targets() -> list[str]:

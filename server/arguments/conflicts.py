@@ -29,6 +29,7 @@ def find_conflicts(entries: Entries, kind: ModelKindName, machine: Machine) -> l
         *_lengths(entries),
         *_images(entries, kind),
         *_machine(entries, machine),
+        *_shared_memory(entries),
     ]
 
 
@@ -136,3 +137,12 @@ def _machine(entries: Entries, machine: Machine) -> Iterator[Conflict]:
         yield _conflict(entries, ("tensor_model_parallel_size",), message, fix)
     if entries.value("device") == "cuda" and not machine.has_gpu:
         yield _conflict(entries, ("device",), "no GPU was found", "--device cpu")
+
+
+def _shared_memory(entries: Entries) -> Iterator[Conflict]:
+    if entries.value("all_reduce") != "shared_memory" or entries.value("tensor_model_parallel_size") == 1:
+        return
+    for name, excluded in (("device", "cuda"), ("kernels", "off"), ("dtype", "fp16")):
+        if entries.value(name) == excluded:
+            message = "through shared memory ranks exchange by CPU kernels, in fp32 or bf16"
+            yield _conflict(entries, ("all_reduce", name), message, "--all-reduce auto")

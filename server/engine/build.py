@@ -75,7 +75,6 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
         attention,
         vocab_size=model_config.vocab_size,
         device=model_config.device,
-        rank=dist.get_rank(),
         world_size=world_size,
         plan_group=plan_group,
         images=ImageRunner(cast(SeesImages, model), model_config.device, plan_group) if is_vlm else None,
@@ -135,6 +134,8 @@ def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> 
         packed_linears=engine_config.linear_backend == "packed",
         kernels=engine_config.kernels,
         batch_invariant=engine_config.batch_invariant,
+        all_reduce=engine_config.all_reduce,
+        rank_timeout=engine_config.rank_timeout,
     )
 
 

@@ -40,7 +40,6 @@ class ModelRunner:
         *,
         vocab_size: int,
         device: torch.device,
-        rank: int,
         world_size: int,
         plan_group: dist.ProcessGroup | None,
         images: ImageRunner | None = None,
@@ -50,7 +49,6 @@ class ModelRunner:
         self._attention = attention
         self._vocab_size = vocab_size
         self._device = device
-        self._rank = rank
         self._world_size = world_size
         self._plan_group = plan_group
         self._images = images
@@ -73,11 +71,10 @@ class ModelRunner:
         """Rank 0 gets the whole vocabulary. Rows of the padding are cut off, so no padded id can be sampled."""
         if self._world_size == 1:
             return shard[:, : self._vocab_size].float()
-        shards = [torch.empty_like(shard) for _ in range(self._world_size)] if self._rank == 0 else None
-        dist.gather(shard.contiguous(), shards, dst=0)
-        if shards is None:
+        logits = self.model.collectives.gather(shard)
+        if logits is None:
             return shard.new_empty((0, self._vocab_size), dtype=torch.float32)
-        return torch.cat(shards, dim=-1)[:, : self._vocab_size].float()
+        return logits[:, : self._vocab_size].float()
 
     @property
     def encoder_seconds(self) -> float:

@@ -128,6 +128,18 @@ def test_torchrun_with_another_number_of_ranks(plant: Plant, resolve: Any, monke
     assert resolve(load, "--tensor-model-parallel-size", "3").status == 0
 
 
+@pytest.mark.parametrize(("name", "value"), [("kernels", "off"), ("dtype", "fp16")])
+def test_shared_memory_is_for_kernels_and_their_number_formats(
+    plant: Plant, resolve: Any, name: str, value: str
+) -> None:
+    flags = ("--all-reduce", "shared_memory", f"--{name}", value)
+    found = conflicts(resolve(plant(), *flags, "--tensor-model-parallel-size", "3"))["all_reduce"]
+    assert found["args"] == ["all_reduce", name]
+    assert f"{name} is '{value}' (command line)" in found["message"]
+    assert found["fix"] == "--all-reduce auto"
+    assert resolve(plant("alone"), *flags).status == 0
+
+
 UNSUPPORTED = {
     "num_experts": 8,
     "multi_latent_attention": True,

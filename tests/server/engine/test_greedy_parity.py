@@ -15,7 +15,10 @@ from model_providers.checkpoint.save import save_legacy_torch
 
 
 # 20 blocks of 16 tokens hold a fraction of what the workload wants at once; 48 tokens a step split its long prompts.
-@pytest.mark.parametrize(("ranks", "kv_cache_gb", "kernels"), [(1, "0.0138", "auto"), (3, "0.0046", "off")])
+@pytest.mark.parametrize(
+    ("ranks", "kv_cache_gb", "kernels"),
+    [(1, "0.0138", "auto"), (3, "0.0046", "off"), pytest.param(3, "0.0046", "auto", marks=pytest.mark.proof)],
+)
 def test_staggered_requests_get_hugging_face_s_greedy_tokens(
     run_engine: Any,
     smollm2_checkpoint: Path,
