@@ -69,5 +69,6 @@ def _own_seconds() -> float:
             times = process.cpu_times()
         except psutil.NoSuchProcess:  # ended since it was listed
             continue
-        total += times.user + times.system
+        # Of a process's ended children, too, once it has waited for them.
+        total += times.user + times.system + times.children_user + times.children_system
     return total
