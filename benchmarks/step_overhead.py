@@ -12,7 +12,9 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from benchmarks.loaded_engine import load_engine, settings_of
 from benchmarks.machine import describe_machine, versions
 from benchmarks.messages import Generate
 from benchmarks.repetition import measured, report_progress
+from benchmarks.worker_process import WorkerProcess
 from server.process_lifetime import bound_command
 
 BATCH_SIZES = (16, 64, 256)
@@ -35,7 +38,7 @@ _NEW_TOKENS = 64
 _QUIET_WAIT = 20.0
 
 
-def measure(repetitions: int, threads: int | None) -> dict[str, Any]:
+def measure(repetitions: int, threads: int | None, batch_sizes: Sequence[int] = BATCH_SIZES) -> dict[str, Any]:
     """The result as JSON values: by batch size, milliseconds of the steps that decode all sequences."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="megaserve-overhead-")))
@@ -47,19 +50,7 @@ def measure(repetitions: int, threads: int | None) -> dict[str, Any]:
         document = resolve_serve_arguments(arguments)
         worker = load_engine(stack, document, _prompts(1))
         worker.generate(Generate(max_new_tokens=_NEW_TOKENS))  # to warm up
-        points = []
-        for size in BATCH_SIZES:
-            command = Generate(max_new_tokens=_NEW_TOKENS, prompts=_prompts(size))
-            runs = [measured(lambda: worker.generate(command), _QUIET_WAIT) for _ in range(repetitions)]  # noqa: B023
-            steps = [step for outcome, _ in runs for step in outcome.decode_steps if step.batch_size == size]
-            points.append(
-                {
-                    "batch_size": size,
-                    "step_ms": describe_steps(steps),
-                    "foreign_cpu_share": max(share for _, share in runs),
-                }
-            )
-            report_progress(f"batch {size}: {points[-1]['step_ms']['median']:.2f} ms a step")
+        points = [_measure(worker, size, repetitions) for size in batch_sizes]
         return {
             "benchmark": "step_overhead",
             "num_layers": NUM_LAYERS,
@@ -69,6 +60,14 @@ def measure(repetitions: int, threads: int | None) -> dict[str, Any]:
             "versions": versions(),
             "machine": describe_machine(),
         }
+
+
+def _measure(worker: WorkerProcess, batch_size: int, repetitions: int) -> dict[str, Any]:
+    command = Generate(max_new_tokens=_NEW_TOKENS, prompts=_prompts(batch_size))
+    runs = [measured(partial(worker.generate, command), _QUIET_WAIT) for _ in range(repetitions)]
+    step_ms = describe_steps([step for run, _ in runs for step in run.decode_steps if step.batch_size == batch_size])
+    report_progress(f"batch {batch_size}: {step_ms['median']:.2f} ms a step")
+    return {"batch_size": batch_size, "step_ms": step_ms, "foreign_cpu_share": max(share for _, share in runs)}
 
 
 def _make_model(directory: Path) -> None:
