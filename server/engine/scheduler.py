@@ -199,7 +199,7 @@ class Scheduler:
             needed = sequence.num_blocks_for(sequence.num_tokens + 1) - len(cached)
             if not self.pool.can_allocate(needed + self.pool.num_free_among(cached)):
                 return
-            computed = len(cached) * self.limits.block_size
+            computed = self._num_computed_by(cached, sequence)
             num_new = self._with_images(sequence, computed, min(sequence.num_tokens - computed, step.budget))
             if num_new == 0:
                 return
@@ -219,7 +219,7 @@ class Scheduler:
     def _start(self, sequence: Sequence, cached: list[int], num_new: int, step: _Step) -> None:
         self.pool.hold(cached)
         sequence.blocks = list(cached)
-        sequence.num_computed = len(cached) * self.limits.block_size
+        sequence.num_computed = self._num_computed_by(cached, sequence)
         if sequence.num_preemptions == 0:
             sequence.num_cached = sequence.num_computed
             self.counters.cached_tokens += sequence.num_computed
@@ -245,15 +245,26 @@ class Scheduler:
             return []
         return self.pool.match(sequence.block_hashes()[: self._num_usable_blocks(sequence)])
 
-    def _num_usable_blocks(self, sequence: Sequence) -> int:
-        """How many of its blocks may come from others; at least one token is left to compute.
+    def _num_computed_by(self, cached: list[int], sequence: Sequence) -> int:
+        """How many tokens need not be computed. Of the last block, some may be computed again where they are.
+
+        To the same bits, with --batch-invariant, so whoever shares the block does not see it.
+        """
+        return min(len(cached) * self.limits.block_size, self._num_usable_tokens(sequence))
+
+    def _num_usable_tokens(self, sequence: Sequence) -> int:
+        """How many of its tokens may come from others; at least one is left to compute.
 
         A prompt position whose log-probabilities are wanted must be computed, cached or not.
         """
         usable = sequence.num_tokens - 1
         if sequence.wants_prompt_logprobs:
             usable = min(usable, max(0, sequence.params.prompt_logprobs_start - 1))
-        return usable // self.limits.block_size
+        return usable
+
+    def _num_usable_blocks(self, sequence: Sequence) -> int:
+        """Blocks with a usable token."""
+        return -(-self._num_usable_tokens(sequence) // self.limits.block_size)
 
     def _is_being_computed(self, sequence: Sequence, num_cached_blocks: int, step: _Step) -> bool:
         """Whether the first block that is not cached is computed in this very step, and could be used."""
