@@ -7,6 +7,7 @@ nothing: it is whatever the free blocks still remember.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 BlockHash = bytes
@@ -20,8 +21,9 @@ class BlockPool:
         self._references = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
         self._block_with: dict[BlockHash, int] = {}
-        # Insertion order is LRU order: the first key is the next to be allocated.
-        self._free: dict[int, None] = dict.fromkeys(range(num_blocks))
+        # Insertion order is LRU order: the first key is the next to be allocated. A plain dict would search for its
+        # first key past all that were deleted before it, which takes the longer the larger the pool is.
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
 
     @property
     def num_free(self) -> int:
@@ -36,8 +38,7 @@ class BlockPool:
         assert self.can_allocate(count), f"{count} blocks wanted, {self.num_free} free"
         blocks = []
         for _ in range(count):
-            block = next(iter(self._free))
-            del self._free[block]
+            block, _ = self._free.popitem(last=False)
             self._forget(block)
             self._references[block] = 1
             blocks.append(block)
