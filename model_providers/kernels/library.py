@@ -38,11 +38,14 @@ _ACTIVATION = (_POINTER, _POINTER, _INT64, _INT32)
 _SIGNATURES = {
     "attend": (_STEP, _POINTER, _POINTER, _POINTER, _POINTER),
     "write_cache": (_STEP, _POINTER, _POINTER, _POINTER),
+    "attend_images": (_POINTER,) * 4 + (_INT32,) * 3 + (_FLOAT,),
     "add_norm": (_POINTER,) * 6 + (_INT64, _INT32, _FLOAT),
     "pack_linear": (_POINTER, _POINTER, _INT32, _INT32),
     "linear": (_POINTER,) * 5 + (_INT32,) * 3,
     "silu_gated": _ACTIVATION,
     "quick_gelu_gated": _ACTIVATION,
+    "silu": _ACTIVATION,
+    "quick_gelu": _ACTIVATION,
     "gelu": _ACTIVATION,
     "gelu_tanh": _ACTIVATION,
     "run_layers": (_LAYER, _INT32, _BUFFERS, _STEP),
@@ -100,6 +103,22 @@ class Kernels:
         new, k, v = qkv.data_ptr(), keys.data_ptr(), values.data_ptr()
         self._functions["write_cache", qkv.dtype](step, new, k, v)
         self._functions["attend", qkv.dtype](step, new, k, v, out.data_ptr())
+        return out
+
+    def attend_images(self, qkv: Tensor, starts: Tensor, scale: float) -> Tensor:
+        """Attention of every token to all tokens of its own image.
+
+        qkv: (T, heads, 3, head_dim), per head its query, key and value. starts: (images + 1,) int32, where each image's
+        tokens begin, and T. scale: what scores are multiplied by -> (T, heads * head_dim).
+        """
+        tokens, heads, _, head_dim = qkv.shape
+        images = len(starts) - 1
+        out = qkv.new_empty(tokens, heads * head_dim)
+        # What the kernel rewrites keys and values into, and how it pads them: source/image_attention.cpp.
+        per_token = heads * (head_dim + -(-head_dim // PANEL) * PANEL)
+        rewritten = torch.empty((tokens + images * (PANEL - 1)) * per_token)
+        pointers = (tensor.data_ptr() for tensor in (qkv, starts, rewritten, out))
+        self._functions["attend_images", qkv.dtype](*pointers, images, heads, head_dim, scale)
         return out
 
     def norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
@@ -182,10 +201,20 @@ class Kernels:
         self._functions[name, x.dtype](x.data_ptr(), out.data_ptr(), rows, width)
         return out
 
+    def silu(self, x: Tensor) -> Tensor:
+        """x * sigmoid(x) of a matrix."""
+        return self._plain("silu", x)
+
+    def quick_gelu(self, x: Tensor) -> Tensor:
+        """x * sigmoid(1.702 x) of a matrix."""
+        return self._plain("quick_gelu", x)
+
     def gelu(self, x: Tensor, *, tanh: bool) -> Tensor:
         """GELU of a matrix, exactly (within 1.5e-7) or by the tanh approximation."""
+        return self._plain("gelu_tanh" if tanh else "gelu", x)
+
+    def _plain(self, name: str, x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        name = "gelu_tanh" if tanh else "gelu"
         self._functions[name, x.dtype](x.data_ptr(), out.data_ptr(), x.shape[0], x.shape[1])
         return out
 

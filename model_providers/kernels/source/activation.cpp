@@ -1,10 +1,13 @@
 // Nonlinearities between an MLP's two linear layers.
 
+#include <algorithm>
+
 #include "vector.h"
 
 namespace {
 
 constexpr long kParallelNumbers = 16384;
+constexpr long kPieceNumbers = 2048;  // that a thread takes at once, a multiple of kLanes
 
 struct Silu {
   MEGASERVE_INLINE Floats operator()(Floats x) const { return x / (1.0f + exponential(-x)); }
@@ -38,15 +41,19 @@ struct Gelu {
   }
 };
 
+// out[i] = function(in[i]); the last numbers fill a vector with zeros, so that none is computed in another way.
+template <class Function, class T>
+void apply_to_piece(const T* in, T* out, int count) {
+  int at = 0;
+  for (; at + kLanes <= count; at += kLanes) store(out + at, Function()(load(in + at)));
+  if (at < count) store_first(out + at, Function()(load_first(in + at, count - at)), count - at);
+}
+
 template <class Function, class T>
 void apply(const T* in, T* out, long count) {
 #pragma omp parallel for schedule(static) if (count >= kParallelNumbers)
-  for (long at = 0; at < count; at += kLanes) {
-    if (at + kLanes <= count)
-      store(out + at, Function()(load(in + at)));
-    else
-      store_first(out + at, Function()(load_first(in + at, int(count - at))), int(count - at));
-  }
+  for (long at = 0; at < count; at += kPieceNumbers)
+    apply_to_piece<Function>(in + at, out + at, int(std::min(kPieceNumbers, count - at)));
 }
 
 // in (rows, 2 * width) holds gate and up side by side -> out (rows, width) = function(gate) * up.
@@ -87,5 +94,7 @@ void apply_gated(const T* in, T* out, long rows, int width) {
 
 MEGASERVE_GATED(silu_gated, Silu)
 MEGASERVE_GATED(quick_gelu_gated, QuickGelu)
+MEGASERVE_PLAIN(silu, Silu)
+MEGASERVE_PLAIN(quick_gelu, QuickGelu)
 MEGASERVE_PLAIN(gelu, Gelu)
 MEGASERVE_PLAIN(gelu_tanh, GeluTanh)

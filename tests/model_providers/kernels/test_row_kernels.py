@@ -69,6 +69,18 @@ def test_gelu(kernels: Kernels, tanh: bool, rows: int, width: int, dtype: torch.
     assert torch.equal(kernels.gelu(x[-1:].clone(), tanh=tanh), out[-1:])
 
 
+@pytest.mark.parametrize(("name", "function"), [("silu", silu), ("quick_gelu", quick_gelu)])
+@several
+@given(rows=rows, width=widths, dtype=dtypes)
+def test_plain(
+    kernels: Kernels, name: str, function: Callable[[Tensor], Tensor], rows: int, width: int, dtype: torch.dtype
+) -> None:
+    x = randn(rows, width, dtype=dtype) * 6
+    out = getattr(kernels, name)(x)
+    torch.testing.assert_close(out.double(), function(x.double()), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+    assert torch.equal(getattr(kernels, name)(x[-1:].clone()), out[-1:])
+
+
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -200.0, 200.0, 0.0])
 def test_extremes_of_silu(kernels: Kernels, value: float) -> None:
     x = torch.tensor([[value] * 20 + [1.0] * 20])
