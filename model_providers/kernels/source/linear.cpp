@@ -43,8 +43,11 @@ struct PanelTiles {
   __attribute__((noinline)) void write(const float* sums, int row, int rows) const {
     for (int r = 0; r < rows; ++r, sums += kChunk) {
       T* to = out + (row + r) * out_stride;
-      if (width == kChunk && !bias) {
-        for (int vector = 0; vector < kChunk; vector += kLanes) store(to + vector, load(sums + vector));
+      if (width == kChunk) {
+        for (int vector = 0; vector < kChunk; vector += kLanes) {
+          const Floats sum = load(sums + vector);
+          store(to + vector, bias ? sum + load(bias + vector) : sum);
+        }
         continue;
       }
       for (int column = 0; column < width; ++column)
