@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from image_preprocessing.encoders import Triple
 from image_preprocessing.plan import ImagePlan, PatchPlan
 from image_preprocessing.resize import Pixels8
 from image_preprocessing.settings import ImageSettings
@@ -28,9 +30,14 @@ def encoder_input(images: Sequence[Pixels8], plan: ImagePlan, settings: ImageSet
 
 def value_table(settings: ImageSettings) -> Pixels:
     """(3, 256): what each value of a channel becomes, computed once and in float64 instead of for every pixel."""
+    return _value_table(settings.pixel_mean, settings.pixel_std)
+
+
+@lru_cache
+def _value_table(mean: Triple, std: Triple) -> Pixels:
     scaled = np.arange(256) / 255
-    mean, std = np.array(settings.pixel_mean)[:, None], np.array(settings.pixel_std)[:, None]
-    table: Pixels = ((scaled - mean) / std).astype(np.float32)
+    table: Pixels = ((scaled - np.array(mean)[:, None]) / np.array(std)[:, None]).astype(np.float32)
+    table.flags.writeable = False  # all images share it
     return table
 
 

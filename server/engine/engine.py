@@ -268,9 +268,10 @@ def _share_encoder_seconds(scheduled: Items[ScheduledSequence], work: ImageWork,
     encoded = {image for _, image in work.encoded}
     if not encoded:
         return
+    seconds_per_token = seconds / work.num_encoded_tokens
     for item in scheduled:
         tokens = sum(image.num_tokens for image in item.sequence.images if image in encoded)
-        item.sequence.encoder_seconds += seconds * tokens / work.num_encoded_tokens
+        item.sequence.encoder_seconds += seconds_per_token * tokens
 
 
 def _timings(sequence: Sequence, now: float) -> RequestTimings:

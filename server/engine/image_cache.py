@@ -90,6 +90,8 @@ class ImageCache:
         return True
 
     def _make_room(self, tokens: int) -> bool:
+        if self._used + tokens <= self._capacity:
+            return True
         evictable = [digest for digest in self._slots if digest not in self._pinned]
         if self._used - sum(self._slots[digest][1] for digest in evictable) + tokens > self._capacity:
             return False
