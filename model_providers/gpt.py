@@ -60,11 +60,17 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
 
     @torch.inference_mode()
     def forward_packed(
-        self, token_ids: Tensor, step: StepMetadata, cache: KVCache, attention: AttentionBackend
+        self,
+        token_ids: Tensor,
+        step: StepMetadata,
+        cache: KVCache,
+        attention: AttentionBackend,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """Run all layers over one packed batch, writing its keys and values to the cache -> hidden states (T, hidden).
 
-        The final norm is included. Equal on all ranks.
+        rows: (R,) int64, rising: the rows whose hidden states are wanted -> (R, hidden). The final norm is included.
+        Equal on all ranks.
         """
         residual = self._embed(token_ids, step)
         first = self.decoder.layers[0]
@@ -75,18 +81,24 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
             queries_per_group=first.queries_per_group,
             scale=first.attention_scale,
         )
-        if self._fused_decoder is not None and isinstance(plan, AttentionStep):
-            residual, update = self._fused_decoder.run(residual, cache, plan)
+        context = LayerContext(cache, attention, plan)
+        layers = self.decoder.layers
+        if rows is None or len(rows) == len(token_ids):
+            residual, update = self._whole_layers(residual, context, len(layers))
         else:
-            residual, update = self._layer_by_layer(residual, LayerContext(cache, attention, plan))
+            residual, update = self._whole_layers(residual, context, len(layers) - 1)
+            residual, update = layers[-1].forward_packed(residual, update, context, rows)
+        assert update is not None, "a decoder has layers"
         _, normed = self.decoder.final_layernorm.add(residual, update)
         return cast(Tensor, normed)
 
-    def _layer_by_layer(self, residual: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
+    def _whole_layers(self, residual: Tensor, context: LayerContext, count: int) -> tuple[Tensor, Tensor | None]:
+        """The first `count` layers for all rows."""
+        if self._fused_decoder is not None and isinstance(context.attention_plan, AttentionStep):
+            return self._fused_decoder.run(residual, context.cache, context.attention_plan, count)
         update: Tensor | None = None
-        for layer in self.decoder.layers:
+        for layer in self.decoder.layers[:count]:
             residual, update = layer.forward_packed(residual, update, context)
-        assert update is not None, "a decoder has layers"
         return residual, update
 
     @torch.inference_mode()

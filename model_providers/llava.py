@@ -118,10 +118,15 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
             prepare_modules(part, parts_config, self.collectives)
 
     def forward_packed(
-        self, token_ids: Tensor, step: StepMetadata, cache: KVCache, attention: AttentionBackend
+        self,
+        token_ids: Tensor,
+        step: StepMetadata,
+        cache: KVCache,
+        attention: AttentionBackend,
+        rows: Tensor | None = None,
     ) -> Tensor:
         """`ServingGPTModel.forward_packed` of the language model."""
-        return self.language_model.forward_packed(token_ids, step, cache, attention)
+        return self.language_model.forward_packed(token_ids, step, cache, attention, rows)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """`ServingGPTModel.compute_logits` of the language model."""

@@ -45,8 +45,15 @@ class FusedDecoder:
             return None
         return cls(layers, activation, kernels)
 
-    def run(self, residual: Tensor, cache: KVCache, step: AttentionStep) -> tuple[Tensor, Tensor]:
-        """residual (T, hidden), changed in place -> itself, and the update to be added; valid until the next call."""
+    def run(
+        self, residual: Tensor, cache: KVCache, step: AttentionStep, num_layers: int
+    ) -> tuple[Tensor, Tensor | None]:
+        """The first layers. residual (T, hidden), changed in place -> itself, and the update to be added, if any.
+
+        The update is valid until the next call.
+        """
+        if num_layers == 0:
+            return residual, None
         self._point_at(cache)
         rows = residual.shape[0]
         update = self._buffer("update", rows, residual.shape[1], residual.dtype)
@@ -62,9 +69,9 @@ class FusedDecoder:
         if residual.dtype != torch.float32:
             buffers.scratch = self._buffer("scratch", rows, self._widths.inputs, torch.float32).data_ptr()
         if self._num_ranks == 1:
-            self._kernels.run_layers(self._table, buffers, step, residual.dtype)
+            self._kernels.run_layers(self._table, num_layers, buffers, step, residual.dtype)
             return residual, update
-        for layer, pointers in zip(self._layers, self._table, strict=True):
+        for layer, pointers in zip(self._layers[:num_layers], self._table[:num_layers], strict=True):
             self._kernels.attention_half(pointers, buffers, step, residual.dtype)
             attended = layer.self_attention.linear_proj.sum_over_ranks(update)
             buffers.update, buffers.has_update = attended.data_ptr(), 1

@@ -39,16 +39,21 @@ class ServingTransformerLayer(TransformerLayer):  # type: ignore[misc]
 
     activation: Activation  # set by the provider once the layer is built
 
-    def forward_packed(self, residual: Tensor, update: Tensor | None, context: LayerContext) -> tuple[Tensor, Tensor]:
+    def forward_packed(
+        self, residual: Tensor, update: Tensor | None, context: LayerContext, rows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """residual (T, hidden) and what the layer before still has to add to it -> the same pair for the next layer.
 
-        Handing the last addition on lets each norm take it together with its own work.
+        Handing the last addition on lets each norm take it together with its own work. rows: (R,) int64, for the last
+        layer: the rows that anybody needs; the others have their keys and values written, and are left out then.
         """
         if update is None:
             normed = self.input_layernorm(residual)
         else:
             residual, normed = self.input_layernorm.add(residual, update)
-        attended = self._attend(normed, context)
+        attended = self._attend(normed, context, rows)
+        if rows is not None:
+            residual = residual[rows]
         residual, normed = self.pre_mlp_layernorm.add(residual, attended)
         return residual, self.mlp.linear_fc2.apply(self.activation(self.mlp.linear_fc1.apply(normed)))
 
@@ -65,7 +70,7 @@ class ServingTransformerLayer(TransformerLayer):  # type: ignore[misc]
         scale: float = self.config.softmax_scale or self.self_attention.hidden_size_per_attention_head**-0.5
         return scale
 
-    def _attend(self, normed: Tensor, context: LayerContext) -> Tensor:
+    def _attend(self, normed: Tensor, context: LayerContext, rows: Tensor | None) -> Tensor:
         attention = self.self_attention
         # Megatron lays the projection out per KV group: the group's queries, its key, its value.
         qkv = attention.linear_qkv.apply(normed).view(
@@ -81,5 +86,5 @@ class ServingTransformerLayer(TransformerLayer):  # type: ignore[misc]
         attended = context.attention.attend(
             qkv, layer=self.layer_number - 1, cache=context.cache, plan=context.attention_plan
         )
-        out: Tensor = attention.linear_proj.apply(attended)
+        out: Tensor = attention.linear_proj.apply(attended if rows is None else attended[rows])
         return out

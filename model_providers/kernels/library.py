@@ -219,10 +219,18 @@ class Kernels:
         return out
 
     def run_layers(
-        self, layers: ctypes.Array[DecoderLayer], buffers: LayerBuffers, step: AttentionStep, dtype: torch.dtype
+        self,
+        layers: ctypes.Array[DecoderLayer],
+        count: int,
+        buffers: LayerBuffers,
+        step: AttentionStep,
+        dtype: torch.dtype,
     ) -> None:
-        """All layers of a decoder; residual and update in `buffers` are read and written. All memory is of `dtype`."""
-        self._functions["run_layers", dtype](layers, len(layers), buffers, step)
+        """The first `count` layers of a decoder; residual and update in `buffers` are read and written.
+
+        All memory is of `dtype`.
+        """
+        self._functions["run_layers", dtype](layers, count, buffers, step)
 
     def attention_half(
         self, layer: DecoderLayer, buffers: LayerBuffers, step: AttentionStep, dtype: torch.dtype

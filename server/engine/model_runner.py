@@ -63,9 +63,9 @@ class ModelRunner:
         metadata = step.metadata
         if self._images is not None:
             metadata = metadata.with_images(self._images.execute(plan, pixels))
-        hidden = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention)
-        for rows in torch.split(step.logit_rows, max(1, MOST_LOGITS // self._vocab_size)):
-            yield self._gather_logits(self.model.compute_logits(hidden[rows]))
+        wanted = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention, step.logit_rows)
+        for hidden in torch.split(wanted, max(1, MOST_LOGITS // self._vocab_size)):
+            yield self._gather_logits(self.model.compute_logits(hidden))
 
     def _gather_logits(self, shard: Tensor) -> Tensor:
         """Rank 0 gets the whole vocabulary. Rows of the padding are cut off, so no padded id can be sampled."""

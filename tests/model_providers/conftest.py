@@ -104,13 +104,19 @@ def served_llava(
 
 
 @pytest.fixture
-def packed_logits() -> Callable[..., Tensor]:
-    """`packed_logits(model, token_ids, image_rows, embeddings)`: one prompt, whole -> (tokens, vocabulary)."""
+def packed_hidden() -> Callable[..., Tensor]:
+    """`packed_hidden(model, token_ids, image_rows, embeddings, rows=...)`: one prompt, whole -> (tokens, hidden)."""
     from model_providers.backends.kv_cache import KVCache
     from model_providers.backends.step_metadata import ImageRows, StepMetadata
     from model_providers.backends.torch_attention import TorchAttention
 
-    def compute(model: Any, token_ids: Tensor, image_rows: Tensor | None = None, embeddings: Any = None) -> Tensor:
+    def compute(
+        model: Any,
+        token_ids: Tensor,
+        image_rows: Tensor | None = None,
+        embeddings: Any = None,
+        rows: Tensor | None = None,
+    ) -> Tensor:
         count = len(token_ids)
         images = None if image_rows is None else ImageRows(image_rows, embeddings)
         step = StepMetadata.of_prompt(count, block_size=16, device=torch.device("cpu")).with_images(images)
@@ -123,7 +129,18 @@ def packed_logits() -> Callable[..., Tensor]:
             dtype=torch.float32,
             device=torch.device("cpu"),
         )
-        logits: Tensor = model.compute_logits(model.forward_packed(token_ids, step, cache, TorchAttention()))
+        hidden: Tensor = model.forward_packed(token_ids, step, cache, TorchAttention(), rows)
+        return hidden
+
+    return compute
+
+
+@pytest.fixture
+def packed_logits(packed_hidden: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`packed_logits(model, token_ids, image_rows, embeddings)`: one prompt, whole -> (tokens, vocabulary)."""
+
+    def compute(model: Any, *prompt: Any) -> Tensor:
+        logits: Tensor = model.compute_logits(packed_hidden(model, *prompt))
         return logits
 
     return compute

@@ -221,6 +221,18 @@ def test_class_and_keys_are_megatrons(
     assert {name.partition(".")[0] for name in shapes} == {"vision_model", "vision_projection", "language_model"}
 
 
+def test_rows_that_nobody_wants_are_left_out_of_the_last_layer(
+    llava_args: Callable[..., Namespace], served_llava: Callable[..., Any], packed_hidden: Callable[..., Tensor]
+) -> None:
+    served = served_llava(llava_args("clip"), packed_linears=True)
+    token_ids = torch.randint(0, 49, (30,), generator=torch.Generator().manual_seed(1))
+    everything = packed_hidden(served, token_ids)
+    assert everything.shape == (30, 64)
+    for rows in ([29], [3, 4, 17], list(range(30)), []):
+        wanted = torch.tensor(rows, dtype=torch.int64)
+        assert torch.equal(packed_hidden(served, token_ids, rows=wanted), everything[wanted])
+
+
 def test_bfloat16_is_close_and_packed(
     llava_args: Callable[..., Namespace], served_llava: Callable[..., Any], model_config: Callable[..., Any]
 ) -> None:
