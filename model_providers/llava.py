@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import cast
 
 import torch
@@ -109,13 +108,9 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
         """
         self._tile_tag_ids = tile_tag_ids(config.values, self.encoder_settings.images)
         self.language_model.prepare_for_serving(config)
-        # An image is always many rows, for which a plain float32 product measures a quarter faster than a packed one;
-        # in bfloat16 the packed one is the faster, three to five times where the CPU lacks bf16 dot products.
-        packed = config.packed_linears and config.dtype != torch.float32
-        # Images pass in hundreds of rows, for which torch's own norms are as fast as the kernels.
-        parts_config = replace(config, packed_linears=packed, kernels="off")
         for part in (self.vision_model, self.vision_projection):
-            prepare_modules(part, parts_config, self.collectives)
+            part.prepare_for_serving(config)
+            prepare_modules(part, config, self.collectives)
 
     def forward_packed(
         self,
@@ -146,8 +141,8 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
 
         pixels: per image what `image_preprocessing.pixels.encoder_input` makes of it: (num_tiles, 3, img_h, img_w), or
         with dynamic resolution (num_patches, 3 * patch_dim^2) and in imgs_sizes the (h, w) in pixels of the grids that
-        the patches belong to. All images are encoded together. Equal on all ranks. Differentiable at TP=1 while the
-        weights are not packed.
+        the patches belong to. All images are encoded together; with packed linears and kernels none changes a bit of
+        another. Equal on all ranks. Differentiable at TP=1 before `prepare_for_serving`.
         """
         if not pixels:
             return []

@@ -166,8 +166,7 @@ class EngineConfig(_FromValues):
     )
     batch_invariant: bool = setting(
         True,
-        "Compute a request to the same last bit whatever runs beside it: on CPUs, with kernels and packed linears. "
-        "Images are excepted, for those of several requests are encoded together.",
+        "Compute a request to the same last bit whatever runs beside it: on CPUs, with kernels and packed linears.",
     )
     all_reduce: str = setting(
         "auto",

@@ -1,6 +1,8 @@
 """Nonlinearities of image encoders and projections, by name.
 
-Written in plain torch: Megatron's own (megatron/core/activations.py) are compiled at first use.
+Written in plain torch: Megatron's own (megatron/core/activations.py) are compiled at first use. torch computes the last
+numbers of a piece of memory by other instructions than those before them, so that their last bits depend on where they
+lie; the kernels do not.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, relu, silu
 
 from model_providers.backends.activation import Activation
+from model_providers.kernels.library import Kernels
 
 ActivationName = Literal["quick_gelu", "fast_gelu", "gelu", "squared_relu", "silu", "swiglu"]
 ACTIVATION_NAMES: tuple[ActivationName, ...] = get_args(ActivationName)
@@ -39,3 +42,18 @@ ACTIVATIONS: dict[ActivationName, Activation] = {
     "silu": silu,
     "swiglu": _swiglu,
 }
+
+
+def activation_for(name: ActivationName, kernels: Kernels | None) -> Activation:
+    """(T, width that comes in) -> (T, width that goes out)."""
+    if kernels is None:
+        return ACTIVATIONS[name]
+    by_kernels: dict[ActivationName, Activation] = {
+        "quick_gelu": kernels.quick_gelu,
+        "fast_gelu": partial(kernels.gelu, tanh=True),
+        "gelu": partial(kernels.gelu, tanh=False),
+        "squared_relu": _squared_relu,  # a product of two numbers, the same by any instruction
+        "silu": kernels.silu,
+        "swiglu": kernels.silu_gated,
+    }
+    return by_kernels[name]

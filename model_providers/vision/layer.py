@@ -6,6 +6,7 @@ multimodal examples; the forward pass is the serving one.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -17,25 +18,25 @@ from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 from torch import Tensor, nn
 
 from model_providers.backends.activation import Activation
+from model_providers.kernels.library import Kernels
 from model_providers.vision.attention import ImageLengths, attend_within_images
 
 
 class VisionSelfAttention(SelfAttention):  # type: ignore[misc]
     """Self-attention within each image; heads are cut among tensor-parallel ranks."""
 
+    kernels: Kernels | None = None  # set by the encoder once the weights are loaded
+
     def forward_images(self, normed: Tensor, images: ImageLengths) -> Tensor:
         """normed (T, hidden) -> (T, hidden), the output projection included."""
         heads, head_dim = self.num_attention_heads_per_partition, self.hidden_size_per_attention_head
         # Megatron lays the projection out per head: its query, its key, its value.
-        query, key, value = self.linear_qkv.apply(normed).view(-1, heads, 3, head_dim).unbind(2)
-        return self._project(self._attend(query, key, value, images))
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, images: ImageLengths) -> Tensor:
-        return attend_within_images(query, key, value, images, self.hidden_size_per_attention_head**-0.5)
-
-    def _project(self, attended: Tensor) -> Tensor:
-        out: Tensor = self.linear_proj.apply(attended)
+        qkv = self.linear_qkv.apply(normed).view(-1, heads, 3, head_dim)
+        out: Tensor = self.linear_proj.apply(self._attend(qkv, images))
         return out
+
+    def _attend(self, qkv: Tensor, images: ImageLengths) -> Tensor:
+        return attend_within_images(qkv, images, self.hidden_size_per_attention_head**-0.5, self.kernels)
 
 
 class HeadsNorm(nn.Module):
@@ -58,7 +59,10 @@ class HeadsNorm(nn.Module):
         real = max(0, min(count, self._num_real_heads - self._tp_group.rank() * count))
         squares = heads[:, :real].float().square().sum(dim=(1, 2))
         if self._tp_group.size() > 1:
-            dist.all_reduce(squares, group=self._tp_group)
+            # Gathered and then added: an all-reduce adds in an order that depends on where in the batch a token lies.
+            parts = [torch.empty_like(squares) for _ in range(self._tp_group.size())]
+            dist.all_gather(parts, squares, group=self._tp_group)
+            squares = reduce(torch.add, parts)
         inverse = torch.rsqrt(squares / (self._num_real_heads * head_dim) + self.eps)
         return (heads.float() * inverse[:, None, None]).to(heads.dtype) * self.weight.view(count, head_dim)
 
@@ -98,8 +102,10 @@ class InternViTSelfAttention(VisionSelfAttention):
         self.q_layernorm = HeadsNorm(self.config, heads, real, self.pg_collection.tp)
         self.k_layernorm = HeadsNorm(self.config, heads, real, self.pg_collection.tp)
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor, images: ImageLengths) -> Tensor:
-        attended = super()._attend(self.q_layernorm(query), self.k_layernorm(key), value, images)
+    def _attend(self, qkv: Tensor, images: ImageLengths) -> Tensor:
+        query, key, value = qkv.unbind(2)
+        normed = torch.stack((self.q_layernorm(query), self.k_layernorm(key), value), dim=2)
+        attended = super()._attend(normed, images)
         heads = self.num_attention_heads_per_partition
         real = max(0, min(heads, self._num_real_heads - self.pg_collection.tp.rank() * heads))
         attended[:, real * self.hidden_size_per_attention_head :] = 0
@@ -111,11 +117,21 @@ class ServingVisionLayer(TransformerLayer):  # type: ignore[misc]
 
     activation: Activation  # set by the encoder once the layer is built
 
-    def forward_images(self, residual: Tensor, images: ImageLengths) -> Tensor:
-        """residual (T, hidden), packed -> the next layer's."""
-        attended = self.self_attention.forward_images(self.input_layernorm(residual), images)
-        residual, normed = self.pre_mlp_layernorm.add(residual, attended)
-        return residual + self._mlp(normed)
+    def forward_images(self, residual: Tensor, update: Tensor | None, images: ImageLengths) -> tuple[Tensor, Tensor]:
+        """residual (T, hidden), packed, and what the layer before still has to add to it -> the same pair for the next.
+
+        Handing the last addition on lets each norm take it together with its own work.
+        """
+        if update is None:
+            normed = self.input_layernorm(residual)
+        else:
+            residual, normed = self.input_layernorm.add(residual, update)
+        residual, normed = self.pre_mlp_layernorm.add(residual, self._attention(normed, images))
+        return residual, self._mlp(normed)
+
+    def _attention(self, normed: Tensor, images: ImageLengths) -> Tensor:
+        attended: Tensor = self.self_attention.forward_images(normed, images)
+        return attended
 
     def _mlp(self, normed: Tensor) -> Tensor:
         out: Tensor = self.mlp.linear_fc2.apply(self.activation(self.mlp.linear_fc1.apply(normed)))
@@ -134,7 +150,8 @@ class LayerScalingVisionLayer(ServingVisionLayer):
         self.ls1 = nn.Parameter(torch.empty(shape, dtype=dtype))
         self.ls2 = nn.Parameter(torch.empty(shape, dtype=dtype))
 
-    def forward_images(self, residual: Tensor, images: ImageLengths) -> Tensor:
-        attended = self.self_attention.forward_images(self.input_layernorm(residual), images)
-        residual, normed = self.pre_mlp_layernorm.add(residual, attended * self.ls1)
-        return residual + self._mlp(normed) * self.ls2
+    def _attention(self, normed: Tensor, images: ImageLengths) -> Tensor:
+        return super()._attention(normed, images) * self.ls1
+
+    def _mlp(self, normed: Tensor) -> Tensor:
+        return super()._mlp(normed) * self.ls2

@@ -11,8 +11,11 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, rms_norm
 
+from model_providers.backends.activation import Activation
 from model_providers.backends.linear import ServingColumnParallelLinear, ServingRowParallelLinear
-from model_providers.vision.activation import ACTIVATIONS
+from model_providers.config import ModelConfig
+from model_providers.kernels.library import Kernels, kernels_for
+from model_providers.vision.activation import activation_for
 from model_providers.vision.projection_settings import ProjectionSettings
 
 
@@ -24,10 +27,14 @@ class NormedColumnParallelLinear(ServingColumnParallelLinear):
         self.layer_norm_weight = nn.Parameter(torch.empty(input_size, dtype=config.params_dtype))
         has_bias = config.normalization == "LayerNorm"
         self.layer_norm_bias = nn.Parameter(torch.empty(input_size, dtype=config.params_dtype)) if has_bias else None
+        self.kernels: Kernels | None = None
 
     def apply(self, x: Tensor) -> Tensor:
         """(T, in) -> (T, out / tensor_parallel_size), normalised first."""
         shape, eps = (x.shape[-1],), self.config.layernorm_epsilon
+        if self.kernels is not None:
+            normed = self.kernels.norm(x.contiguous(), self.layer_norm_weight, self.layer_norm_bias, eps)
+            return super().apply(normed)
         if self.layer_norm_bias is None:
             return super().apply(rms_norm(x, shape, self.layer_norm_weight, eps))
         return super().apply(layer_norm(x, shape, self.layer_norm_weight, self.layer_norm_bias, eps))
@@ -37,13 +44,21 @@ class ServingMultimodalProjector(MultimodalProjector):  # type: ignore[misc]
     """MultimodalProjector for serving: same parameters and keys; `project` replaces `forward`."""
 
     settings: ProjectionSettings
+    activation: Activation
+
+    def prepare_for_serving(self, config: ModelConfig) -> None:
+        """Choose the operators, beside what `prepare_modules` does."""
+        kernels = kernels_for(config.kernels, config.dtype, config.device)
+        self.activation = activation_for(self.settings.activation, kernels)
+        for module in self.modules():
+            if isinstance(module, NormedColumnParallelLinear):
+                module.kernels = kernels
 
     def project(self, tokens: Tensor) -> Tensor:
         """(T, encoder's output size) -> (T, language hidden), equal on all ranks."""
         if self.settings.kind == "affine":
             return cast(Tensor, self.encoder.apply_gathered(tokens))
-        activation = ACTIVATIONS[self.settings.activation]
-        return cast(Tensor, self.encoder.linear_fc2.apply(activation(self.encoder.linear_fc1.apply(tokens))))
+        return cast(Tensor, self.encoder.linear_fc2.apply(self.activation(self.encoder.linear_fc1.apply(tokens))))
 
 
 def build_projection(
@@ -59,4 +74,5 @@ def build_projection(
         tp_group=pg_collection.tp,
     )
     model.settings = settings
+    model.activation = activation_for(settings.activation, kernels=None)
     return model

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from model_providers.backends.linear import ServingColumnParallelLinear
 from model_providers.backends.norm import ServingNorm
+from model_providers.config import ModelConfig
+from model_providers.kernels.library import kernels_for
 from model_providers.vision.attention import ImageLengths
-from model_providers.vision.encoder import run_layers, set_activation
+from model_providers.vision.encoder import patchify, run_layers, set_operators
 from model_providers.vision.layer_specs import vision_layer_spec
 from model_providers.vision.settings import EncoderSettings
 
@@ -26,14 +28,20 @@ Size = tuple[int, int]
 class ServingRADIOViTModel(RADIOViTModel):  # type: ignore[misc]
     """RADIOViTModel for serving: same parameters and keys; `encode_tiles` and `encode_patches` replace `forward`."""
 
+    settings: EncoderSettings
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._positions_of: dict[Size, Tensor] = {}
 
+    def prepare_for_serving(self, config: ModelConfig) -> None:
+        """Choose the operators, beside what `prepare_modules` does."""
+        set_operators(self.decoder, self.settings, kernels_for(config.kernels, config.dtype, config.device))
+
     def encode_tiles(self, tiles: Tensor) -> Tensor:
         """tiles (N, 3, img_h, img_w) in the weights' dtype -> (N, class tokens + patches, hidden)."""
         size = (tiles.shape[2], tiles.shape[3])
-        encoded = self.encode_patches([patchify(tile, self.patch_dim) for tile in tiles], [size] * len(tiles))
+        encoded = self.encode_patches(list(patchify(tiles, self.patch_dim)), [size] * len(tiles))
         return torch.stack(encoded)
 
     def encode_patches(self, patches: Sequence[Tensor], sizes: Sequence[Size]) -> list[Tensor]:
@@ -50,9 +58,7 @@ class ServingRADIOViTModel(RADIOViTModel):  # type: ignore[misc]
         hidden = torch.cat(parts)
         if self.ln_pre is not None:
             hidden = self.ln_pre(hidden)
-        hidden = run_layers(self.decoder, hidden, images)
-        if self.ln_post is not None:
-            hidden = self.ln_post(hidden)
+        hidden = run_layers(self.decoder, hidden, images, self.ln_post)
         return list(torch.split(hidden, images.lengths))
 
     def _positions(self, size: Size) -> Tensor:
@@ -67,13 +73,6 @@ class ServingRADIOViTModel(RADIOViTModel):  # type: ignore[misc]
                 del kept[next(iter(kept))]
             kept[size] = positions
         return kept[size]
-
-
-def patchify(tile: Tensor, patch_dim: int) -> Tensor:
-    """(3, h, w) -> (patches, 3 * patch_dim * patch_dim), patches row by row, each channel by channel."""
-    channels, height, width = tile.shape
-    grid = tile.reshape(channels, height // patch_dim, patch_dim, width // patch_dim, patch_dim)
-    return grid.permute(1, 3, 0, 2, 4).flatten(2).flatten(0, 1)
 
 
 def build_radio(
@@ -112,5 +111,6 @@ def build_radio(
         gather_output=False,
         tp_group=pg_collection.tp,
     )
-    set_activation(model.decoder, settings)
+    model.settings = settings
+    set_operators(model.decoder, settings, kernels=None)
     return model

@@ -24,8 +24,8 @@ from image_preprocessing.plan import plan_image
 from model_providers.errors import CheckpointError, UnsupportedModelError
 from model_providers.llava import construct
 from model_providers.vision.configs import vision_config
+from model_providers.vision.encoder import patchify
 from model_providers.vision.layer import InternViTSelfAttention
-from model_providers.vision.radio import patchify
 from model_providers.vision.settings import encoder_settings
 
 _DROP = "--disable-vision-class-token"
@@ -132,7 +132,7 @@ def test_as_many_rows_as_planned(
 
 def test_patches_are_cut_as_the_image_processor_cuts_them() -> None:
     tile = torch.randn(3, 28, 42)
-    assert torch.equal(patchify(tile, 14), torch.from_numpy(patchify_pixels(tile.numpy(), 14)))
+    assert torch.equal(patchify(tile[None], 14)[0], torch.from_numpy(patchify_pixels(tile.numpy(), 14)))
 
 
 def test_positions_of_many_sizes_take_no_more_memory_than_their_table(

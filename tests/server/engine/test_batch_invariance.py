@@ -1,6 +1,7 @@
 """With --batch-invariant a request's logits are the same to the last bit, beside whatever and in whatever chunks.
 
-Scheduling is what differs between the ways, so the whole engine runs: packed linears, norms, attention, all-reduce.
+Scheduling is what differs between the ways, so the whole engine runs: packed linears, norms, attention, all-reduce,
+and where there are pictures their encoder, which gets one or many of them at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 import torch
+
+DEMO_VLM = Path(__file__).parents[3] / "examples" / "demo_vlm"
 
 Compute = Callable[..., list[dict[str, Any]]]
 
@@ -81,6 +84,22 @@ def test_one_rank(compute: Compute, padded_checkpoint: Path) -> None:
 def test_two_ranks(compute: Compute, padded_checkpoint: Path) -> None:
     for outcome in compute([(padded_checkpoint, "fp32", 1, "auto"), (padded_checkpoint, "bf16", 2, "auto")], ranks=2):
         check(outcome)
+
+
+def check_with_pictures(outcome: dict[str, Any]) -> None:
+    check(outcome)
+    assert outcome["images_encoded"] > 2 * 32  # the neighbours' twice, and the target's own once for each way
+
+
+def test_pictures(compute: Compute) -> None:
+    for outcome in compute([(DEMO_VLM, "fp32", 2, "auto"), (DEMO_VLM, "bf16", 1, "portable")], ranks=1):
+        check_with_pictures(outcome)
+
+
+@pytest.mark.proof
+def test_pictures_on_two_ranks(compute: Compute) -> None:
+    for outcome in compute([(DEMO_VLM, "fp32", 1, "auto"), (DEMO_VLM, "bf16", 2, "auto")], ranks=2):
+        check_with_pictures(outcome)
 
 
 @pytest.mark.proof
