@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 CheckpointFormat = Literal["torch_dist", "torch"]
+Quantization = Literal["none", "int8"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,9 @@ class ModelConfig:
     checkpoint: the iteration directory. vocab_size: token ids below it exist; rows at and beyond it are padding.
     packed_linears: keep CPU linear weights in a packed layout, see `backends.packed_weight`. kernels: which of our CPU
     kernels to use, as `kernels.library.load_kernels` takes it. batch_invariant: a row's result must not depend, to the
-    last bit, on the rows beside it. all_reduce: how tensor-parallel ranks exchange, as `backends.collectives` takes it.
-    rank_timeout: seconds that a rank waits for another.
+    last bit, on the rows beside it. quantize: what the language model's linear layers and output head keep their
+    weights as; per rank, so a row-parallel weight has scales of its own on each. all_reduce: how tensor-parallel ranks
+    exchange, as `backends.collectives` takes it. rank_timeout: seconds that a rank waits for another.
     """
 
     values: Mapping[str, Any]
@@ -38,6 +40,7 @@ class ModelConfig:
     batch_invariant: bool = True
     all_reduce: str = "auto"
     rank_timeout: float = 60.0
+    quantize: Quantization = "none"
 
     @property
     def namespace(self) -> Namespace:

@@ -16,8 +16,8 @@ from model_providers.backends.fused_decoder import FusedDecoder
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import LayerContext
 from model_providers.backends.linear import ServingColumnParallelLinear
-from model_providers.backends.packed_weight import PackedWeight, pack_weight
-from model_providers.backends.prepare import packs_linears, prepare_modules
+from model_providers.backends.packed_weight import PackedWeight
+from model_providers.backends.prepare import packed, packs_linears, prepare_modules
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.checkpoint.load import load_weights
@@ -53,7 +53,7 @@ class ServingGPTModel(GPTModel):  # type: ignore[misc]
         self._fused_decoder = FusedDecoder.of(self.decoder.layers, activation_kernel(config.values), kernels)
         if packs_linears(config) and self.share_embeddings_and_output_weights:
             head = self.shared_embedding_or_output_weight()
-            self._packed_head = pack_weight(head, kernels, batch_invariant=config.batch_invariant)
+            self._packed_head = packed("the output head, tied to the word embedding,", head, config)
         if self.position_embedding_type == "rope":
             self.rotary_pos_emb.inv_freq = self.rotary_pos_emb.inv_freq.to(config.device)
             self._rotary_table = RotaryTable(self.rotary_pos_emb, config.max_model_len)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -108,9 +109,10 @@ class ServingLLaVAModel(LLaVAModel):  # type: ignore[misc]
         """
         self._tile_tag_ids = tile_tag_ids(config.values, self.encoder_settings.images)
         self.language_model.prepare_for_serving(config)
+        parts_config = replace(config, quantize="none")  # for the language model alone
         for part in (self.vision_model, self.vision_projection):
-            part.prepare_for_serving(config)
-            prepare_modules(part, config, self.collectives)
+            part.prepare_for_serving(parts_config)
+            prepare_modules(part, parts_config, self.collectives)
 
     def forward_packed(
         self,

@@ -174,6 +174,14 @@ class EngineConfig(_FromValues):
         "(torch.distributed: gloo on CPUs, nccl on GPUs). auto: through shared memory where that is possible.",
         choices=["auto", "shared_memory", "torch"],
     )
+    quantize: Literal["none", "int8"] = setting(
+        "none",
+        "Keep the weights of the language model's linear layers and output head as 8-bit integers, one scale for each "
+        "output, and read a quarter of fp32's bytes: on CPUs, with kernels. Embeddings, norms and all that sees images "
+        "stay as they are.",
+        type=str,
+        choices=["none", "int8"],
+    )
     rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
 
 

@@ -9,15 +9,15 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from model_providers.backends.collectives import Collectives
-from model_providers.backends.packed_weight import PackedWeight, pack_weight
-from model_providers.kernels.library import Kernels
+from model_providers.backends.packed_weight import PackedWeight
 
 
 class _Multiplies:
     """Mixed into Megatron's parallel linears: owns the packed weight and keeps the state dict truthful.
 
     After packing, the `weight` parameter stays in place as a shape without storage (meta), and `state_dict()` gives
-    the values back from the packed form, so what serves still has Megatron's keys, shapes and numbers.
+    the values back from the packed form, so what serves still has Megatron's keys, shapes and numbers (a quantized
+    weight's are those that it multiplies by).
     """
 
     weight: nn.Parameter
@@ -25,9 +25,9 @@ class _Multiplies:
     packed: PackedWeight | None = None
     collectives: Collectives  # of tp_group, set by the provider once the model is built
 
-    def pack(self, kernels: Kernels | None, *, batch_invariant: bool) -> None:
-        """Replace the plain weight by the packed one; its memory is freed."""
-        self.packed = pack_weight(self.weight, kernels, batch_invariant=batch_invariant)
+    def replace_weight(self, packed: PackedWeight) -> None:
+        """Multiply by the packed form of the plain weight, whose memory is freed."""
+        self.packed = packed
         self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
 
     @property

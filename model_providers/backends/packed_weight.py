@@ -2,7 +2,8 @@
 
 Packed products measure two to three times faster than plain ones from two rows up. oneDNN's kernels are the fastest
 where the CPU has dot products of bfloat16. Elsewhere oneDNN would have to keep bfloat16 weights as float32, so our own
-kernel takes over: it reads them as they are, which halves the memory and what a decode step must read.
+kernel takes over: it reads them as they are, which halves the memory and what a decode step must read. Quantized ones
+always take ours.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from model_providers.backends.quantized_weight import QuantizedWeight
+from model_providers.config import Quantization
 from model_providers.kernels.decoder_layer import Linear
 from model_providers.kernels.library import Kernels
 
@@ -23,12 +26,17 @@ _PROBED_ROWS = (1, 2, 3, 4, 8, 16, 32, 64, 128, 256)
 class PackedWeight(Protocol):
     """A weight (out, in)."""
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        ...
+
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x (T, in) -> (T, out) in x's dtype, which is the weight's."""
         ...
 
     def unpacked(self) -> Tensor:
-        """The weight as it was before packing."""
+        """The weight as it was before packing, up to what quantizing took."""
         ...
 
 
@@ -39,6 +47,11 @@ class PanelWeight:
         self._outputs = weight.shape[0]
         self._kernels = kernels
         self._panels = kernels.pack_linear(weight.detach().contiguous())
+
+    @property
+    def nbytes(self) -> int:
+        """See `PackedWeight.nbytes`."""
+        return self._panels.nbytes
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""
@@ -70,6 +83,11 @@ class BlockedWeight:
         self._least_rows = 1
         if batch_invariant:
             self._least_rows = _least_rows(self, weight.shape, torch.get_num_threads())
+
+    @property
+    def nbytes(self) -> int:
+        """See `PackedWeight.nbytes`; without the padding of a blocked layout, which oneDNN does not tell."""
+        return self._blocked.numel() * self._blocked.element_size()
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""
@@ -112,8 +130,16 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     return available and device.type == "cpu" and dtype in (torch.float32, torch.bfloat16)
 
 
-def pack_weight(weight: Tensor, kernels: Kernels | None, *, batch_invariant: bool) -> PackedWeight:
-    """In the layout that is fastest here. `can_pack` has said yes."""
+def pack_weight(
+    weight: Tensor, kernels: Kernels | None, *, batch_invariant: bool, quantize: Quantization = "none"
+) -> PackedWeight:
+    """In the layout that is fastest here. `can_pack` has said yes, and with quantize there are kernels.
+
+    Raises ValueError for a weight that is not finite and therefore cannot be quantized.
+    """
+    if quantize == "int8":
+        assert kernels is not None, "checked before any weight is packed"
+        return QuantizedWeight(weight, kernels)
     if kernels is not None and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return PanelWeight(weight, kernels)
     return BlockedWeight(weight, batch_invariant=batch_invariant)

@@ -42,6 +42,8 @@ _SIGNATURES = {
     "add_norm": (_POINTER,) * 6 + (_INT64, _INT32, _FLOAT),
     "pack_linear": (_POINTER, _POINTER, _INT32, _INT32),
     "linear": (_POINTER,) * 5 + (_INT32,) * 3,
+    "quantize_linear": (_POINTER,) * 3 + (_INT32,) * 2,
+    "quantized_linear": (_POINTER,) * 6 + (_INT32,) * 3,
     "silu_gated": _ACTIVATION,
     "quick_gelu_gated": _ACTIVATION,
     "silu": _ACTIVATION,
@@ -178,6 +180,38 @@ class Kernels:
         self._functions["linear", x.dtype](
             x.data_ptr(),
             panels.data_ptr(),
+            None if bias is None else bias.data_ptr(),
+            None if scratch is None else scratch.data_ptr(),
+            out.data_ptr(),
+            rows,
+            outputs,
+            inputs,
+        )
+        return out
+
+    def quantize_linear(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """A weight (outputs, inputs) as `quantized_linear` reads it: int8 (panels, inputs, 16), and float32 scales.
+
+        There is a scale for each output, outputs padded with zeros: the largest weight / 127, 0 where that is below
+        float32's normal numbers, NaN where a weight is not finite. `unpack_linear` gives the integers back.
+        """
+        outputs, inputs = weight.shape
+        panels = torch.empty(-(-outputs // PANEL), inputs, PANEL, dtype=torch.int8)
+        scales = torch.empty(panels.shape[0] * PANEL)
+        self._functions["quantize_linear", weight.dtype](
+            weight.data_ptr(), panels.data_ptr(), scales.data_ptr(), outputs, inputs
+        )
+        return panels, scales
+
+    def quantized_linear(self, x: Tensor, panels: Tensor, scales: Tensor, outputs: int, bias: Tensor | None) -> Tensor:
+        """x (rows, inputs) times a quantized weight -> (rows, outputs) in x's dtype, added up in float32."""
+        rows, inputs = x.shape
+        out = x.new_empty(rows, outputs)
+        scratch = None if x.dtype == torch.float32 else torch.empty(rows, inputs)
+        self._functions["quantized_linear", x.dtype](
+            x.data_ptr(),
+            panels.data_ptr(),
+            scales.data_ptr(),
             None if bias is None else bias.data_ptr(),
             None if scratch is None else scratch.data_ptr(),
             out.data_ptr(),

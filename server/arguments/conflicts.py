@@ -30,6 +30,7 @@ def find_conflicts(entries: Entries, kind: ModelKindName, machine: Machine) -> l
         *_images(entries, kind),
         *_machine(entries, machine),
         *_shared_memory(entries),
+        *_quantization(entries),
     ]
 
 
@@ -146,3 +147,17 @@ def _shared_memory(entries: Entries) -> Iterator[Conflict]:
         if entries.value(name) == excluded:
             message = "through shared memory ranks exchange by CPU kernels, in fp32 or bf16"
             yield _conflict(entries, ("all_reduce", name), message, "--all-reduce auto")
+
+
+def _quantization(entries: Entries) -> Iterator[Conflict]:
+    if entries.value("quantize") == "none":
+        return
+    for name, unfit, fix in (
+        ("device", "cuda", "--device cpu"),
+        ("dtype", "fp16", "--dtype fp32 or --dtype bf16"),
+        ("linear_backend", "plain", "--linear-backend packed"),
+        ("kernels", "off", "--kernels auto"),
+    ):
+        if entries.value(name) == unfit:
+            message = "quantized weights are multiplied by the CPU kernels"
+            yield _conflict(entries, ("quantize", name), message, f"{fix}, or --quantize none")

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from model_providers import get_model
 from model_providers.backends.attention import attention_for
 from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.prepare import weights_bytes
 from model_providers.config import ModelConfig
 from model_providers.gpt import ServingGPTModel
 from model_providers.kernels.library import kernels_for
@@ -101,7 +102,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
             kernels_for(model_config.kernels, torch.float32, model_config.device),
         ),
         limits=limits,
-        weights_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+        weights_bytes=weights_bytes(model),
         kv_cache_bytes=cache.num_blocks * _bytes_per_block(model, model_config, engine_config),
         load_seconds=time.monotonic() - started,
     )
@@ -136,6 +137,7 @@ def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> 
         batch_invariant=engine_config.batch_invariant,
         all_reduce=engine_config.all_reduce,
         rank_timeout=engine_config.rank_timeout,
+        quantize=engine_config.quantize,
     )
 
 

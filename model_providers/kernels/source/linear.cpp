@@ -1,16 +1,10 @@
-// x times a transposed weight, whose numbers were rewritten once into panels of 16 outputs: (outputs / 16, inputs, 16).
-//
-// Every output is one sum in the order of the inputs, so its bits do not depend on the number of rows or of threads.
+// x times a transposed weight, whose numbers were rewritten once into panels (panels.h).
 
-#include <algorithm>
 #include <vector>
 
-#include "tile.h"
+#include "panels.h"
 
 namespace {
-
-// Rows that stay in the second cache level while all panels pass by, counted in numbers.
-constexpr int kRowsNumbers = 64 * 1024;
 
 // Weight: what the panel is stored as, float or T.
 template <class Weight, class T>
@@ -35,24 +29,7 @@ struct PanelTiles {
                      fetches ? std::max(1L, bytes * kRows / (long(rows) * inputs)) : 0);
     float sums[kRows * kChunk];
     tile.store_to(sums, kChunk);
-    write(sums, row, kRows);
-  }
-
- private:
-  // Never inlined: its constants would take registers from the product, whose sums would then go through memory.
-  __attribute__((noinline)) void write(const float* sums, int row, int rows) const {
-    for (int r = 0; r < rows; ++r, sums += kChunk) {
-      T* to = out + (row + r) * out_stride;
-      if (width == kChunk) {
-        for (int vector = 0; vector < kChunk; vector += kLanes) {
-          const Floats sum = load(sums + vector);
-          store(to + vector, bias ? sum + load(bias + vector) : sum);
-        }
-        continue;
-      }
-      for (int column = 0; column < width; ++column)
-        store_one(to + column, bias ? sums[column] + load_one(bias + column) : sums[column]);
-    }
+    write_sums<T>(sums, kChunk, nullptr, bias, out + row * out_stride, out_stride, kRows, width);
   }
 };
 
@@ -68,19 +45,6 @@ void pack(const T* weight, T* panels, int outputs, int inputs) {
         to[long(input) * kChunk + column] = output < outputs ? weight[output * inputs + input] : T{};
     }
   }
-}
-
-const float* as_floats(const float* x, float*, long) { return x; }
-
-const float* as_floats(const bf16* x, float* scratch, long count) {
-#pragma omp for schedule(static)
-  for (long at = 0; at < count; at += kLanes) {
-    if (at + kLanes <= count)
-      store(scratch + at, load(x + at));
-    else
-      store_first(scratch + at, load_first(x + at, int(count - at)), int(count - at));
-  }
-  return scratch;
 }
 
 // More tiles than this share a bf16 panel when it is widened once instead of for each of them.
@@ -108,7 +72,7 @@ void multiply_panel(const PanelTiles<bf16, bf16>& work) {
 template <class T>
 void linear(const T* x, const T* panels, const T* bias, float* scratch, T* out, int rows, int outputs, int inputs) {
   const int num_panels = (outputs + kChunk - 1) / kChunk;
-  const int row_block = std::max(kTileRows, kRowsNumbers / inputs / kTileRows * kTileRows);
+  const int row_block = rows_at_once(inputs);
 #pragma omp parallel
   {
     const float* floats = as_floats(x, scratch, long(rows) * inputs);

@@ -1,7 +1,7 @@
 // One vector register of floats, for whichever instruction set the file is compiled for, and what the kernels do with it.
 //
-// GCC's and Clang's vector extensions, with hardly an intrinsic, so that one source serves every target. Numbers are stored as float or
-// bf16 and are always computed with as float.
+// GCC's and Clang's vector extensions, with hardly an intrinsic, so that one source serves every target. Numbers are stored as float, bf16
+// or int8 and are always computed with as float.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ typedef float Floats __attribute__((vector_size(kLanes * 4)));
 typedef int32_t Ints __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
 typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 struct bf16 {
   uint16_t bits;
@@ -50,6 +51,18 @@ MEGASERVE_INLINE Floats load(const bf16* from) {
   const Words words = __builtin_convertvector(bits, Words);
 #endif
   return (Floats)(words << 16);
+}
+
+MEGASERVE_INLINE Floats load(const int8_t* from) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from)));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)));
+#else
+  Bytes bytes;
+  std::memcpy(&bytes, from, sizeof bytes);
+  return __builtin_convertvector(bytes, Floats);
+#endif
 }
 
 MEGASERVE_INLINE void store(float* to, Floats value) { std::memcpy(to, &value, sizeof value); }
