@@ -22,9 +22,10 @@ class ModelConfig:
     checkpoint: the iteration directory. vocab_size: token ids below it exist; rows at and beyond it are padding.
     packed_linears: keep CPU linear weights in a packed layout, see `backends.packed_weight`. kernels: which of our CPU
     kernels to use, as `kernels.library.load_kernels` takes it. batch_invariant: a row's result must not depend, to the
-    last bit, on the rows beside it. quantize: what the language model's linear layers and output head keep their
-    weights as; per rank, so a row-parallel weight has scales of its own on each. all_reduce: how tensor-parallel ranks
-    exchange, as `backends.collectives` takes it. rank_timeout: seconds that a rank waits for another.
+    last bit, on the rows beside it. quantize: how the language model keeps the weights of its linear layers and output
+    head; each rank its own part, so the scales of a row-parallel one are those of the rank's inputs. all_reduce: how
+    tensor-parallel ranks exchange, as `backends.collectives` takes it. rank_timeout: seconds that a rank waits for
+    another.
     """
 
     values: Mapping[str, Any]

@@ -250,3 +250,19 @@ def test_a_gpt_with_an_image_encoder_is_not_taken_for_one(plant: Plant, resolve:
     found = resolve(load)
     assert found.status == 3
     assert "image encoder" in conflicts(found)["language_model_type"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "fix"),
+    [
+        ("--kernels", "off", "--kernels auto"),
+        ("--linear-backend", "plain", "--linear-backend packed"),
+        ("--dtype", "fp16", "--dtype fp32 or --dtype bf16"),
+    ],
+)
+def test_quantized_weights_need_the_cpu_kernels(plant: Plant, resolve: Any, flag: str, value: str, fix: str) -> None:
+    checkpoint = plant()
+    found = resolve(checkpoint, "--quantize", "int8", flag, value)
+    assert found.status == 3
+    assert conflicts(found)["quantize"]["fix"] == f"{fix}, or --quantize none"
+    assert resolve(checkpoint, flag, value).status == 0

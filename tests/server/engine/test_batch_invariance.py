@@ -33,7 +33,10 @@ def run(*arguments: str) -> None:
 
 @pytest.fixture
 def compute(tmp_path: Path) -> Compute:
-    """(checkpoint, dtype, threads, kernels) of several documents, for ranks that load one after another."""
+    """(checkpoint, dtype, threads, kernels) of several documents, for ranks that load one after another.
+
+    Behind these there may be the format of quantized weights.
+    """
 
     def resolved(checkpoint: Path, ranks: int) -> dict[str, Any]:
         path = tmp_path / f"{checkpoint.name}.json"
@@ -43,11 +46,11 @@ def compute(tmp_path: Path) -> Compute:
         document: dict[str, Any] = json.loads(path.read_text())
         return document
 
-    def compute(cases: list[tuple[Path, str, int, str]], *, ranks: int) -> list[dict[str, Any]]:
+    def compute(cases: list[tuple[Any, ...]], *, ranks: int) -> list[dict[str, Any]]:
         paths = []
-        for index, (checkpoint, dtype, threads, kernels) in enumerate(cases):
+        for index, (checkpoint, dtype, threads, kernels, *quantize) in enumerate(cases):
             document = resolved(checkpoint, ranks)
-            changes = {"dtype": dtype, "threads": threads, "kernels": kernels}
+            changes = {"dtype": dtype, "threads": threads, "kernels": kernels, "quantize": [*quantize, "none"][0]}
             for argument in document["arguments"]:
                 argument["value"] = changes.get(argument["arg"], argument["value"])
             path = tmp_path / f"case{index}.json"
@@ -100,6 +103,23 @@ def test_pictures(compute: Compute) -> None:
 def test_pictures_on_two_ranks(compute: Compute) -> None:
     for outcome in compute([(DEMO_VLM, "fp32", 1, "auto"), (DEMO_VLM, "bf16", 2, "auto")], ranks=2):
         check_with_pictures(outcome)
+
+
+def test_quantized(compute: Compute, padded_checkpoint: Path) -> None:
+    """Row-parallel weights have scales of their own on each rank, so other ranks are another rounding, as small."""
+    int8 = [(padded_checkpoint, "fp32", 2, "auto", "int8"), (padded_checkpoint, "bf16", 1, "portable", "int8")]
+    exact, *of_one = compute([(padded_checkpoint, "fp32", 1, "auto"), *int8], ranks=1)
+    of_two = compute(int8, ranks=2)
+    expected = exact["ways"]["alone"][0]  # the first token: later ones follow on what was chosen
+    for outcome, most in zip(of_one + of_two, (_ROUNDING, 2 * _ROUNDING) * 2, strict=True):
+        logits = outcome["ways"]["alone"][0]
+        difference = (logits - expected).abs().mean() / expected.std()
+        assert 0 < difference < most
+        check(outcome)
+
+
+# Mean difference of logits, in their standard deviations.
+_ROUNDING = 0.02
 
 
 @pytest.mark.proof
