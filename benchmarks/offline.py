@@ -110,6 +110,7 @@ def _result(document: ResolvedDocument, workload: Workload, contenders: list[Con
         "dtype": document.values["dtype"],
         "threads": document.values["threads"],
         "device": document.values["device"],
+        "quantize": document.values["quantize"],
         "prefix_caching": document.values["prefix_caching"],
         "checkpoint": document.checkpoint.path,
         "model": {name: document.values[name] for name in _SHAPE},

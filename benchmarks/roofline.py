@@ -115,6 +115,8 @@ def report(path: Path) -> dict[str, Any]:
         raise SetupError(f"{path} cannot be read: {error}") from error
     if result.get("benchmark") != "offline":
         raise SetupError(f"{path} is no result of `megaserve bench offline --json FILE`")
+    if result.get("quantize", "none") != "none":
+        raise SetupError(f"{path} is of quantized weights, which this roofline is not for; measure without --quantize")
     step = decode_step_of(result)
     torch.set_num_threads(result["threads"])
     rates = measure_rates(result["device"], _DTYPES[result["dtype"]])

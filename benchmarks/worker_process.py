@@ -62,12 +62,20 @@ class WorkerProcess:
             env=os.environ | dict(program.variables),
         )
         self._load = load
+        self._loaded: Loaded | None = None
 
     def load(self) -> Loaded:
         """Wait until it is loaded and warm. Raises MeasurementError."""
         answer = self._ask(self._load)
         assert isinstance(answer, Loaded)
+        self._loaded = answer
         return answer
+
+    @property
+    def loaded(self) -> Loaded:
+        """What `load` returned."""
+        assert self._loaded is not None, "it is loaded first"
+        return self._loaded
 
     def generate(self, command: Generate) -> Generated:
         """Raises MeasurementError, also when a prompt got another number of tokens than it should."""

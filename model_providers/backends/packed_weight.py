@@ -87,7 +87,7 @@ class BlockedWeight:
     @property
     def nbytes(self) -> int:
         """See `PackedWeight.nbytes`; without the padding of a blocked layout, which oneDNN does not tell."""
-        return self._blocked.numel() * self._blocked.element_size()
+        return self._blocked.numel() * self.compute_dtype.itemsize
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""
