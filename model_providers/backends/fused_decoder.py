@@ -16,6 +16,7 @@ from torch import Tensor
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.layer import ServingTransformerLayer
 from model_providers.backends.packed_weight import PanelWeight
+from model_providers.backends.quantized_weight import QuantizedWeight
 from model_providers.kernels.attention_step import AttentionStep
 from model_providers.kernels.decoder_layer import ACTIVATIONS, DecoderLayer, LayerBuffers
 from model_providers.kernels.library import Kernels
@@ -120,7 +121,7 @@ def _is_served_by_kernels(layer: ServingTransformerLayer) -> bool:
         layer.self_attention.q_layernorm is None
         and layer.self_attention.k_layernorm is None
         and all(norm.has_kernel for norm in norms)
-        and all(isinstance(linear.packed, PanelWeight) for linear in _linears(layer).values())
+        and all(isinstance(linear.packed, PanelWeight | QuantizedWeight) for linear in _linears(layer).values())
     )
 
 

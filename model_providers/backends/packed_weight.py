@@ -59,7 +59,7 @@ class PanelWeight:
 
     def pointers(self, bias: Tensor | None) -> Linear:
         """As the kernels read it; valid while this object and the bias live."""
-        return Linear.of(self._panels, self._outputs, bias)
+        return Linear.of(self._panels, None, self._outputs, bias)
 
     def unpacked(self) -> Tensor:
         """See `PackedWeight.unpacked`."""
@@ -87,7 +87,7 @@ class BlockedWeight:
     @property
     def nbytes(self) -> int:
         """See `PackedWeight.nbytes`; without the padding of a blocked layout, which oneDNN does not tell."""
-        return self._blocked.numel() * self.compute_dtype.itemsize
+        return int(self._blocked.numel()) * self.compute_dtype.itemsize
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""

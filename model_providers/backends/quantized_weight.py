@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from model_providers.kernels.decoder_layer import Linear
 from model_providers.kernels.library import Kernels
 
 
@@ -35,6 +36,10 @@ class QuantizedWeight:
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`. Sums are added up in float32, and so is the bias."""
         return self._kernels.quantized_linear(x.contiguous(), self._panels, self._scales, self._outputs, bias)
+
+    def pointers(self, bias: Tensor | None) -> Linear:
+        """As the kernels read it; valid while this object and the bias live."""
+        return Linear.of(self._panels, self._scales, self._outputs, bias)
 
     def unpacked(self) -> Tensor:
         """The weight as it multiplies, integers times scales, in its old dtype; what rounding took is gone."""

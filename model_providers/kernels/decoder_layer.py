@@ -23,19 +23,20 @@ class Norm(ctypes.Structure):
 
 
 class Linear(ctypes.Structure):
-    """A packed weight, see `Kernels.pack_linear`. Whoever makes one keeps the tensors."""
+    """A packed weight, see `Kernels.pack_linear` and `quantize_linear`. Whoever makes one keeps the tensors."""
 
     _fields_: ClassVar = [
         ("panels", ctypes.c_void_p),
+        ("scales", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
         ("outputs", ctypes.c_int32),
         ("inputs", ctypes.c_int32),
     ]
 
     @classmethod
-    def of(cls, panels: Tensor, outputs: int, bias: Tensor | None) -> Linear:
-        """panels: (panels, inputs, 16). bias: (outputs,)."""
-        return cls(panels.data_ptr(), _address(bias), outputs, panels.shape[1])
+    def of(cls, panels: Tensor, scales: Tensor | None, outputs: int, bias: Tensor | None) -> Linear:
+        """panels: (panels, inputs, 16). scales: of a quantized weight. bias: (outputs,)."""
+        return cls(panels.data_ptr(), _address(scales), _address(bias), outputs, panels.shape[1])
 
 
 class DecoderLayer(ctypes.Structure):

@@ -9,6 +9,8 @@
 #define MEGASERVE_DECLARE(T, suffix)                                                                                  \
   extern "C" void add_norm_##suffix(const T*, const T*, const T*, const T*, T*, T*, int64_t, int32_t, float);         \
   extern "C" void linear_##suffix(const T*, const T*, const T*, float*, T*, int32_t, int32_t, int32_t);               \
+  extern "C" void quantized_linear_##suffix(const T*, const int8_t*, const float*, const T*, float*, T*, int32_t,     \
+                                            int32_t, int32_t);                                                        \
   extern "C" void write_cache_##suffix(const AttentionStep*, const T*, T*, T*);                                       \
   extern "C" void attend_##suffix(const AttentionStep*, const T*, const T*, const T*, T*);                            \
   extern "C" void silu_gated_##suffix(const T*, T*, int64_t, int32_t);                                                \
@@ -25,6 +27,7 @@ struct Float32 {
   using Number = float;
   static constexpr auto add_norm = add_norm_f32;
   static constexpr auto linear = linear_f32;
+  static constexpr auto quantized_linear = quantized_linear_f32;
   static constexpr auto write_cache = write_cache_f32;
   static constexpr auto attend = attend_f32;
   // In the order of Activation.
@@ -35,6 +38,7 @@ struct BFloat16 {
   using Number = bf16;
   static constexpr auto add_norm = add_norm_bf16;
   static constexpr auto linear = linear_bf16;
+  static constexpr auto quantized_linear = quantized_linear_bf16;
   static constexpr auto write_cache = write_cache_bf16;
   static constexpr auto attend = attend_bf16;
   static constexpr decltype(&gelu_bf16) activations[] = {silu_gated_bf16, quick_gelu_gated_bf16, gelu_bf16,
@@ -79,8 +83,16 @@ class Layer {
   }
 
   void multiply(const Linear& linear, const void* x, void* out) const {
-    Kernels::linear(static_cast<const T*>(x), static_cast<const T*>(linear.panels), static_cast<const T*>(linear.bias),
-                    buffers_.scratch, static_cast<T*>(out), int32_t(buffers_.rows), linear.outputs, linear.inputs);
+    const T* from = static_cast<const T*>(x);
+    const T* bias = static_cast<const T*>(linear.bias);
+    T* to = static_cast<T*>(out);
+    const int32_t rows = int32_t(buffers_.rows);
+    if (linear.scales)
+      Kernels::quantized_linear(from, static_cast<const int8_t*>(linear.panels), linear.scales, bias, buffers_.scratch,
+                                to, rows, linear.outputs, linear.inputs);
+    else
+      Kernels::linear(from, static_cast<const T*>(linear.panels), bias, buffers_.scratch, to, rows, linear.outputs,
+                      linear.inputs);
   }
 
   const DecoderLayer& layer_;

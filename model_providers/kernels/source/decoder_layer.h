@@ -11,7 +11,8 @@ struct Norm {
 
 struct Linear {
   const void* panels;
-  const void* bias;  // or null
+  const float* scales;  // of a quantized weight, else null
+  const void* bias;     // or null
   int32_t outputs;
   int32_t inputs;
 };

@@ -39,10 +39,12 @@ def served_gpt(
     from model_providers.checkpoint.training_args import training_args
     from model_providers.gpt import construct
 
-    def make(*flags: str, dtype: torch.dtype = torch.float32) -> Any:
+    def make(*flags: str, dtype: torch.dtype = torch.float32, quantize: str = "none") -> Any:
         sizes = ("--num-layers=3", "--hidden-size=48", "--ffn-hidden-size=80", "--num-attention-heads=4")
         lengths = ("--seq-length=64", "--max-position-embeddings=64", "--padded-vocab-size=40", "--vocab-size=40")
-        config = model_config(training_args([*sizes, *lengths, *flags]), dtype=dtype, packed_linears=True)
+        config = model_config(
+            training_args([*sizes, *lengths, *flags]), dtype=dtype, packed_linears=True, quantize=quantize
+        )
         model = construct(config)
         weights = {name: torch.nn.Parameter(value.to(dtype)) for name, value in random_weights(model).items()}
         model.load_state_dict(weights, strict=False, assign=True)
@@ -89,6 +91,17 @@ def test_the_bits_are_those_of_layer_by_layer(
     for mine, expected in zip(fused, hidden_states(model, dtype), strict=True):
         assert torch.isfinite(expected).all()
         assert torch.equal(mine, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_quantized_weights_give_the_same_bits_too(served_gpt: Callable[..., Any], dtype: torch.dtype) -> None:
+    model = served_gpt(*FAMILIES["gpt2"], dtype=dtype, quantize="int8")
+    assert model._fused_decoder is not None
+    fused = hidden_states(model, dtype)
+    model._fused_decoder = None
+    assert all(torch.equal(*both) for both in zip(fused, hidden_states(model, dtype), strict=True))
+    plain = hidden_states(served_gpt(*FAMILIES["gpt2"], dtype=dtype), dtype)
+    assert not any(torch.equal(*both) for both in zip(fused, plain, strict=True))
 
 
 @pytest.mark.parametrize("family", NOT_FUSED)
