@@ -150,6 +150,11 @@ class EngineConfig(_FromValues):
         "Share of the memory free after loading to use as KV cache, all ranks of a machine together.",
     )
     prefix_caching: bool = setting(True, "Reuse KV blocks of equal prompt beginnings.")
+    speculative_tokens: int = setting(
+        0,
+        "Most tokens to guess per sequence and step, from where its newest tokens stood before: answers that repeat "
+        "their prompt come sooner, and are the same. Greedy requests without penalties or formats alone. 0: off.",
+    )
     image_cache_mb: float = setting(512.0, "Embeddings of images to keep for later questions, in MiB per rank.")
     max_image_tokens_per_step: int = setting(
         2048, "Image tokens to encode in one step, so that a burst of images does not hold up running requests."

@@ -83,6 +83,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since start (num_steps, total_) and gauges, as of one step.
 
     num_steps: of those that computed tokens. num_compiling: of those that wait, how many wait for their grammar.
+    total_drafts: guesses of one or more tokens together, total_draft_tokens, of which total_accepted_tokens came true.
     """
 
     num_steps: int = 0
@@ -102,6 +103,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     total_images_encoded: int = 0
     total_image_cache_hits: int = 0
     total_encoder_seconds: float = 0.0
+    total_drafts: int = 0
+    total_draft_tokens: int = 0
+    total_accepted_tokens: int = 0
     is_paused: bool = False
     is_profiling: bool = False
 

@@ -138,6 +138,11 @@ class EngineCollector(Collector):
         yield self._counter("prefix_cache_queries", "Prompt tokens looked up.", stats.total_prompt_tokens)
         yield self._counter("prefix_cache_hits", "Of these, tokens that were cached.", stats.total_cached_tokens)
         yield self._counter("num_preemptions", "Sequences put back to start over later.", stats.total_preemptions)
+        yield self._counter("spec_decode_num_drafts", "Guesses of one or more tokens together.", stats.total_drafts)
+        yield self._counter("spec_decode_num_draft_tokens", "Tokens guessed.", stats.total_draft_tokens)
+        yield self._counter(
+            "spec_decode_num_accepted_tokens", "Of these, tokens that came true.", stats.total_accepted_tokens
+        )
         yield self._counter("engine_steps", "Steps that computed tokens.", stats.num_steps)
         yield self._counter("images_encoded", "Images that went through the encoder.", stats.total_images_encoded)
         yield self._counter("image_cache_hits", "Images whose embeddings were cached.", stats.total_image_cache_hits)

@@ -43,6 +43,7 @@ RANGES: Mapping[str, _Range] = {
     "max_running_requests": _COUNT,
     "max_decode_slowdown": _NONE_OR_MORE,
     "block_size": _COUNT,
+    "speculative_tokens": _NONE_OR_MORE,
     "kv_cache_gb": _Range(above=0),
     "kv_cache_memory_fraction": _Range(above=0, high=1),
     "rank_timeout": _DURATION,

@@ -87,6 +87,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
             max_model_len=limits.max_model_len,
             block_size=limits.block_size,
             prefix_caching=engine_config.prefix_caching,
+            speculative_tokens=engine_config.speculative_tokens,
         ),
         BlockPool(cache.num_blocks),
         _image_cache(model, model_config, engine_config) if is_vlm else None,

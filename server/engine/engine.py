@@ -22,6 +22,7 @@ from server.engine.prompt_image import ImageFiles
 from server.engine.sampler import Sampler, token_logprobs
 from server.engine.scheduler import ScheduledSequence, Scheduler
 from server.engine.sequence import SampledToken, Sequence, failed_output
+from server.engine.speculation import accepted
 from server.engine.step_plan import StepKind, StepPlan, build_plan, order_for_execution
 from server.ipc import EngineStats, StepRecord
 from server.request import EngineRequest, RequestOutput, RequestTimings
@@ -141,6 +142,9 @@ class Engine:
             total_split_prefills=counters.split_prefills,
             total_finished=counters.finished,
             total_aborted=counters.aborted,
+            total_drafts=counters.drafts,
+            total_draft_tokens=counters.draft_tokens,
+            total_accepted_tokens=counters.accepted_tokens,
             last_step_seconds=self._last_step_seconds,
             total_images_encoded=scheduler.images.num_encoded if scheduler.images else 0,
             total_image_cache_hits=scheduler.images.num_hits if scheduler.images else 0,
@@ -159,16 +163,19 @@ class Engine:
 
     def _sample(
         self, scheduled: Items[ScheduledSequence], plan: StepPlan, pixels: Items[NDArray[np.float32]]
-    ) -> dict[str, SampledToken]:
-        """Sampled tokens by request id; prompt log-probabilities go straight to their sequences."""
+    ) -> dict[str, list[SampledToken]]:
+        """By request id, what was sampled behind its last own token and behind each guess.
+
+        Prompt log-probabilities go straight to their sequences.
+        """
         rows: list[tuple[Sequence, int | None]] = []  # per row of logits: the prompt position it predicts, None samples
         for item, (begin, end) in zip(scheduled, plan.logit_rows.tolist(), strict=True):
             first_predicted = item.sequence.num_computed + 1
             for row in range(begin, end):
-                is_sample = item.samples and row == item.num_new - 1
+                is_sample = item.samples and row >= item.num_own - 1
                 rows.append((item.sequence, None if is_sample else first_predicted + row))
 
-        sampled: dict[str, SampledToken] = {}
+        sampled: dict[str, list[SampledToken]] = {}
         done = 0
         for logits in self._runner.execute(plan, pixels):
             piece = rows[done : done + len(logits)]
@@ -178,7 +185,8 @@ class Engine:
             if sampling:
                 sequences = [piece[row][0] for row in sampling]
                 chosen = self._sampler.sample(logits if len(sampling) == len(piece) else logits[sampling], sequences)
-                sampled |= {s.request_id: token for s, token in zip(sequences, chosen, strict=True)}
+                for sequence, token in zip(sequences, chosen, strict=True):
+                    sampled.setdefault(sequence.request_id, []).append(token)
         return sampled
 
     @torch.inference_mode()
@@ -197,7 +205,7 @@ class Engine:
             sequence.prompt_logprobs.append(logprob)
 
     def _update(
-        self, scheduled: Items[ScheduledSequence], sampled: dict[str, SampledToken], started: float
+        self, scheduled: Items[ScheduledSequence], sampled: dict[str, list[SampledToken]], started: float
     ) -> list[RequestOutput]:
         now = time.monotonic()
         outputs = []
@@ -208,15 +216,15 @@ class Engine:
             self._scheduler.computed(item)
             if not item.samples:
                 continue
-            token = sampled[sequence.request_id]
-            if token.error is not None:
+            first, *others = accepted(item.guess, sampled[sequence.request_id])
+            if first.error is not None:
                 self._finish(sequence)
-                outputs.append(failed_output(sequence.request_id, token.error))
+                outputs.append(failed_output(sequence.request_id, first.error))
                 continue
-            outputs.append(self._append(sequence, token, now))
+            outputs.append(self._append(sequence, [first, *others], now))
         return outputs
 
-    def _append(self, sequence: Sequence, token: SampledToken, now: float) -> RequestOutput:
+    def _append(self, sequence: Sequence, tokens: Items[SampledToken], now: float) -> RequestOutput:
         is_first = sequence.num_output_tokens == 0
         if is_first:
             sequence.first_token_time = now
@@ -225,19 +233,27 @@ class Engine:
             # A prompt of one token predicts nothing of itself; its only entry is the one without a value.
             starts_at_zero = sequence.params.prompt_logprobs_start == 0
             prompt_logprobs = sequence.prompt_logprobs or ([None] if starts_at_zero else [])
-        try:
-            sequence.append(token.token_id)
-        except GrammarError as error:
-            self._finish(sequence)
-            return invalid_grammar(sequence, error)
-        self._scheduler.counters.generated_tokens += 1
-        reason, stop_token_id = sequence.stop_reason(self._scheduler.limits.max_model_len) or (None, None)
-        if reason is not None:
-            self._finish(sequence)
+        reason, stop_token_id = None, None
+        kept: list[SampledToken] = []
+        for token in tokens:
+            if kept:
+                self._scheduler.guess_came_true(sequence)
+            try:
+                sequence.append(token.token_id)
+            except GrammarError as error:
+                self._finish(sequence)
+                return invalid_grammar(sequence, error)
+            kept.append(token)
+            reason, stop_token_id = sequence.stop_reason(self._scheduler.limits.max_model_len) or (None, None)
+            if reason is not None:
+                self._finish(sequence)
+                break
+        self._scheduler.counters.generated_tokens += len(kept)
+        logprobs = [token.logprob for token in kept if token.logprob is not None]
         return RequestOutput(
             request_id=sequence.request_id,
-            token_ids=[token.token_id],
-            logprobs=None if token.logprob is None else [token.logprob],
+            token_ids=[token.token_id for token in kept],
+            logprobs=None if sequence.params.logprobs is None else logprobs,
             prompt_logprobs=prompt_logprobs,
             num_cached_tokens=sequence.num_cached,
             finish_reason=reason,
@@ -247,7 +263,7 @@ class Engine:
         )
 
     def _record(self, scheduled: Items[ScheduledSequence], seconds: float, encoder_seconds: float) -> None:
-        num_decoding = sum(item.num_new == 1 for item in scheduled)
+        num_decoding = sum(item.num_own == 1 for item in scheduled)
         num_tokens = sum(item.num_new for item in scheduled)
         phase: Literal["decode", "prefill", "mixed"] = "mixed"
         if num_decoding in (0, len(scheduled)):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from server.engine.block_pool import BlockHash, BlockPool
 from server.engine.image_cache import ImageCache
 from server.engine.sequence import Sequence
+from server.engine.speculation import least_likelihood, may_guess, most_useful
 from server.engine.step_cost import StepCost
 
 # Bounds the work of one step when many waiting sequences share a beginning that is just being computed.
@@ -26,7 +27,8 @@ _MOST_PASSED_OVER = 64
 class SchedulerLimits:
     """max_batched_tokens and max_running_requests bound one step; max_model_len one sequence.
 
-    max_model_len must fit in the pool, so that a sequence which runs alone can always go on.
+    max_model_len must fit in the pool, so that a sequence which runs alone can always go on. speculative_tokens: most
+    guesses of a sequence in one step, see `speculation`.
     """
 
     max_batched_tokens: int
@@ -34,15 +36,25 @@ class SchedulerLimits:
     max_model_len: int
     block_size: int
     prefix_caching: bool = True
+    speculative_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class ScheduledSequence:
-    """num_new tokens of `sequence`, from its num_computed on. samples: they are all it has, so a token follows."""
+    """num_new tokens of `sequence`, from its num_computed on. samples: they are all it has, so a token follows.
+
+    guess: the last of the num_new tokens, where they are not the sequence's own but guesses of what follows.
+    """
 
     sequence: Sequence
     num_new: int
     samples: bool
+    guess: tuple[int, ...] = ()
+
+    @property
+    def num_own(self) -> int:
+        """Tokens that are no guesses."""
+        return self.num_new - len(self.guess)
 
 
 @dataclass
@@ -56,6 +68,9 @@ class SchedulerCounters:
     generated_tokens: int = 0
     finished: int = 0
     aborted: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Scheduler:
@@ -136,13 +151,22 @@ class Scheduler:
             if sequence.is_running:
                 self._advance(sequence, step)
         self._admit(step)
+        if self.limits.speculative_tokens:
+            self._add_guesses(step)
         return step.scheduled
 
     def computed(self, scheduled: ScheduledSequence) -> None:
-        """The step ran: the tokens have keys and values now, and full blocks become findable."""
-        sequence = scheduled.sequence
+        """The step ran: the tokens have keys and values now, and full blocks become findable. Guesses do not count."""
+        self._note_computed(scheduled.sequence, scheduled.num_own)
+
+    def guess_came_true(self, sequence: Sequence) -> None:
+        """The newest token was guessed, so its keys and values are there. Those of wrong guesses are overwritten."""
+        self._note_computed(sequence, 1)
+        self.counters.accepted_tokens += 1
+
+    def _note_computed(self, sequence: Sequence, count: int) -> None:
         first = sequence.num_computed // self.limits.block_size
-        sequence.num_computed += scheduled.num_new
+        sequence.num_computed += count
         if self.limits.prefix_caching:
             hashes = sequence.block_hashes()
             for index in range(first, sequence.num_computed // self.limits.block_size):
@@ -170,6 +194,31 @@ class Scheduler:
                 return
         sequence.blocks += self.pool.allocate(needed)
         self._take(sequence, num_new, step)
+
+    def _add_guesses(self, step: _Step) -> None:
+        """Let sequences that decode compute guesses too, with what is left over: for a guess nobody waits."""
+        decoding = [index for index, item in enumerate(step.scheduled) if item.samples and item.num_new == 1]
+        least = least_likelihood(len(decoding))
+        for index in decoding:
+            sequence = step.scheduled[index].sequence
+            if may_guess(sequence):
+                most = min(self.limits.speculative_tokens, step.budget, self._room_for_guesses(sequence))
+                guess = sequence.guess(min(most, most_useful(sequence, self.limits.max_model_len)), least)
+                if guess:
+                    self._take_guess(index, guess, step)
+
+    def _room_for_guesses(self, sequence: Sequence) -> int:
+        """Places in its blocks, and in those that are free beyond one for each running sequence's next step."""
+        spare = max(0, self.pool.num_free - len(self.running))
+        return (len(sequence.blocks) + spare) * self.limits.block_size - sequence.num_tokens
+
+    def _take_guess(self, index: int, guess: tuple[int, ...], step: _Step) -> None:
+        sequence = step.scheduled[index].sequence
+        sequence.blocks += self.pool.allocate(sequence.num_blocks_for(sequence.num_tokens + len(guess)))
+        step.scheduled[index] = replace(step.scheduled[index], num_new=1 + len(guess), guess=guess)
+        step.budget -= len(guess)
+        self.counters.drafts += 1
+        self.counters.draft_tokens += len(guess)
 
     def _victim(self, step: _Step) -> Sequence:
         """The running sequence that is last in order and has no work in this step yet."""

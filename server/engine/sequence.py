@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server.engine.block_pool import BlockHash
+from server.engine.ngram_guess import NgramGuesser
 from server.engine.prompt_image import PromptImage
 from server.request import EngineRequest, FinishReason, ImageUsage, RequestOutput, SamplingParams, TokenLogprob
 
@@ -57,6 +58,7 @@ class Sequence:
         self._image_was_cached: dict[str, bool] = {}  # digest -> how its embeddings were first found
         self._block_size = block_size
         self._hashes: list[BlockHash] = []
+        self._guesser: NgramGuesser | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -89,6 +91,12 @@ class Sequence:
         self.token_ids.append(token_id)
         if self.matcher is not None and token_id not in self.params.stop_token_ids:
             self.matcher.advance(token_id)
+
+    def guess(self, most: int, least_likelihood: float) -> tuple[int, ...]:
+        """The next tokens as `NgramGuesser.guess` sees them. Costs nothing until it is first asked."""
+        if self._guesser is None:
+            self._guesser = NgramGuesser(self.token_ids)
+        return tuple(self._guesser.guess(most, least_likelihood))
 
     def num_blocks_for(self, num_tokens: int) -> int:
         """Blocks to add so that num_tokens tokens have a place."""

@@ -125,6 +125,7 @@ def build_plan(
         if slot_of is not None and sequence.images:
             spans += _image_spans(item, len(token_ids), slot_of)
         token_ids += sequence.token_ids[sequence.num_computed : end]
+        token_ids += item.guess  # beyond the sequence's own tokens, where the slice ended
         block_ids += sequence.blocks
         table.append((item.num_new, sequence.num_computed, len(sequence.blocks), *_logit_rows(item)))
     columns = np.array(table, dtype=np.int32).reshape(len(scheduled), _PER_SEQUENCE)
@@ -147,8 +148,8 @@ def build_plan(
 
 
 def _logit_rows(item: ScheduledSequence) -> tuple[int, int]:
-    """Rows whose logits are wanted: the last one if a token follows, and those that predict wanted prompt tokens."""
-    begin = item.num_new - 1 if item.samples else item.num_new
+    """Rows whose logits are wanted: the last own one, if a token follows, guesses, and what predicts wanted tokens."""
+    begin = item.num_own - 1 if item.samples else item.num_new
     if item.sequence.wants_prompt_logprobs:
         # Row p predicts token p + 1.
         first = max(item.sequence.params.prompt_logprobs_start - 1, 0) - item.sequence.num_computed
