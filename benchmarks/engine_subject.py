@@ -55,7 +55,7 @@ class EngineSubject:
         Reading and preparing pictures is part of it. Raises MeasurementError when a prompt is refused.
         """
         self._engine.flush_prefix_cache()
-        cached_before = self._engine.stats().total_cached_tokens
+        before = self._engine.stats()
         prompts = command.prompts or self._prompts
         drain = _Drain(self._engine, len(prompts))
         started = time.perf_counter()
@@ -64,12 +64,15 @@ class EngineSubject:
                 self._requests(prompts, command.max_new_tokens, self._prepare_pictures(Path(directory), len(prompts)))
             )
         seconds = time.perf_counter() - started
+        stats = self._engine.stats()
         return Generated(
             seconds=seconds,
             token_ids=drain.token_ids,
             peak_rss_bytes=peak_rss_bytes(os.getpid()),
             decode_steps=drain.decode_steps,
-            cached_tokens=self._engine.stats().total_cached_tokens - cached_before,
+            cached_tokens=stats.total_cached_tokens - before.total_cached_tokens,
+            draft_tokens=stats.total_draft_tokens - before.total_draft_tokens,
+            accepted_tokens=stats.total_accepted_tokens - before.total_accepted_tokens,
         )
 
     def score(self, command: Score) -> Scored:

@@ -72,6 +72,7 @@ class Generated(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """worker -> parent. token_ids: by prompt. seconds: from the first prompt to the last token.
 
     decode_steps: steps that did nothing but decode (engine only). cached_tokens: prompt tokens not computed.
+    draft_tokens: guessed, of which accepted_tokens came true.
     """
 
     seconds: float
@@ -79,6 +80,8 @@ class Generated(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     peak_rss_bytes: int
     decode_steps: list[StepTime] = msgspec.field(default_factory=list)
     cached_tokens: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 class Scored(msgspec.Struct, tag=True, frozen=True, kw_only=True):

@@ -72,7 +72,7 @@ def make_workload(encode: Callable[[str], list[int]], num_prompts: int, max_new_
 
 def cut_prompts(encode: Callable[[str], list[int]], lengths: Sequence[int]) -> list[list[int]]:
     """Prompts of these lengths, as `make_workload` cuts them. Raises SetupError when the text gives too few."""
-    token_ids = encode(_text())
+    token_ids = encode("".join(library_sources()))
     stride = len(token_ids) // len(lengths)
     if stride < max(lengths):
         raise SetupError(
@@ -82,10 +82,11 @@ def cut_prompts(encode: Callable[[str], list[int]], lengths: Sequence[int]) -> l
     return [token_ids[i * stride : i * stride + length] for i, length in enumerate(lengths)]
 
 
-def _text() -> str:
+def library_sources() -> list[str]:
+    """Texts of some of the standard library's modules. Raises SetupError where they are not installed."""
     library = Path(sysconfig.get_path("stdlib"))
     files = [library / f"{module}.py" for module in _SOURCES]
     missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise SetupError(f"the prompts are cut from the standard library's sources, of which {missing} are missing")
-    return "".join(file.read_text(encoding="utf-8") for file in files)
+    return [file.read_text(encoding="utf-8") for file in files]

@@ -1,4 +1,4 @@
-"""One rank that answers the same requests with guesses and without: `torchrun ... speculation_rank.py DOCUMENTS RESULT`.
+"""One rank that gives the same answers with guesses and without: `torchrun ... speculation_rank.py DOCUMENTS RESULT`.
 
 DOCUMENTS: files of resolved documents, with commas between them. RESULT, written by rank 0, as JSON, for each document
 {"plain", "guessing", "stats"}: outputs (`RequestOutput`) by request id, in order, and the counters of the guessing run.
@@ -28,9 +28,8 @@ from server.request import EngineRequest, RequestOutput, SamplingParams
 Outputs = dict[str, list[RequestOutput]]
 
 WAYS: list[dict[str, Any]] = [
-    {},
     {"logprobs": 3},
-    {"logit_bias": {7: 5.0}, "logprobs": 0},
+    {"logit_bias": {7: 5.0}},
     {"stop_token_ids": tuple(range(40)), "min_new_tokens": 25},
     {"prompt_logprobs": 1},
     {"repetition_penalty": 1.2},
@@ -40,13 +39,16 @@ WAYS: list[dict[str, Any]] = [
 
 
 def requests(vocab_size: int) -> list[EngineRequest]:
-    """Prompts that repeat a piece and such that do not, with answers of 1 to 60 tokens."""
+    """Prompts that repeat a piece and such that do not, with answers of 1 to 80 tokens."""
     rng = random.Random(8)
+    shared = [rng.randrange(vocab_size) for _ in range(35)]
     made = []
-    for index in range(42):
+    for index in range(36):
         piece = [rng.randrange(vocab_size) for _ in range(rng.randint(1, 12))]
         prompt = piece * 4 if index % 2 else [rng.randrange(vocab_size) for _ in range(rng.randint(1, 60))]
-        params = {"temperature": 0.0, "max_new_tokens": rng.randint(1, 60)}
+        if index % 7 == 0:
+            prompt = shared + prompt
+        params = {"temperature": 0.0, "max_new_tokens": rng.randint(1, 80), "logprobs": 0}
         params |= WAYS[index // 3 % len(WAYS)] if index % 3 == 0 else {"stop_token_ids": (index, index + 40)}
         made.append(EngineRequest(request_id=str(index), prompt_token_ids=prompt, params=SamplingParams(**params)))
     return made
