@@ -60,24 +60,41 @@ def run(engine: Engine, wanted: list[EngineRequest], *, speculative_tokens: int)
     scheduler.limits = replace(scheduler.limits, speculative_tokens=speculative_tokens)
     engine.flush_prefix_cache()
     outputs: Outputs = {request.request_id: [] for request in wanted}
+    aborted = [wanted[len(wanted) // 2 - 1].request_id]
     waiting = list(wanted)
     while waiting or engine.has_work:
         arriving, waiting = waiting[:2], waiting[2:]
         assert engine.add(arriving) == []
-        if len(waiting) == 10:
-            engine.abort([wanted[20].request_id])
+        if len(waiting) == len(wanted) // 2:
+            engine.abort(aborted)
         for output in engine.step():
             outputs[output.request_id].append(output)
     assert engine.num_held_blocks == 0
-    del outputs[wanted[20].request_id]
-    return outputs
+    return {name: made for name, made in outputs.items() if name not in aborted}
+
+
+def continued(wanted: list[EngineRequest], outputs: Outputs) -> list[EngineRequest]:
+    """The same sequences from a place in the middle of what they repeat, to stop at a token some places later."""
+    made = []
+    for request in wanted:
+        tokens = [token for output in outputs.get(request.request_id, []) for token in output.token_ids]
+        begin, end = len(tokens) // 2, len(tokens) // 2 + 3 + len(made) % 4
+        if len(tokens) > 30 and tokens[end] not in tokens[begin:end]:
+            params = SamplingParams(temperature=0.0, max_new_tokens=20, stop_token_ids=(tokens[end],))
+            prompt = request.prompt_token_ids + tokens[:begin]
+            made.append(
+                EngineRequest(request_id=f"{request.request_id} continued", prompt_token_ids=prompt, params=params)
+            )
+    return made
 
 
 def with_and_without(engine: Engine, vocab_size: int) -> dict[str, Any]:
     wanted = requests(vocab_size)
+    first = run(engine, wanted, speculative_tokens=0)
+    later = continued(wanted, first)
     return {
-        "plain": run(engine, wanted, speculative_tokens=0),
-        "guessing": run(engine, wanted, speculative_tokens=6),
+        "plain": first | run(engine, later, speculative_tokens=0),
+        "guessing": run(engine, wanted, speculative_tokens=6) | run(engine, later, speculative_tokens=6),
         "stats": engine.stats(),
     }
 

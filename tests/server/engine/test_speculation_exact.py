@@ -108,7 +108,7 @@ def run_ranks(directory: Path, checkpoint: Path, ranks: int) -> list[Outcome]:
 
 def check(outcome: Outcome) -> None:
     assert outcome.guessing.keys() == outcome.plain.keys()
-    assert len(outcome.plain) == 35
+    assert len(outcome.plain) > 35  # those that were not aborted, and continued ones
     for name, plain in outcome.plain.items():
         assert all(len(output.token_ids) == 1 for output in plain)
         assert joined(outcome.guessing[name]) == joined(plain), name

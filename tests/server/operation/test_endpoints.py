@@ -51,6 +51,7 @@ NAMES = (
     "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "kv_blocks_used", "kv_blocks_free",
     "prefix_cache_queries_total", "prefix_cache_hits_total", "prompt_tokens_total", "generation_tokens_total",
     "num_preemptions_total", "image_cache_hits_total", "image_encoder_seconds_total", "images_encoded_total",
+    "spec_decode_num_drafts_total", "spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total",
     "time_to_first_token_seconds_count", "inter_token_latency_seconds_count", "e2e_request_latency_seconds_count",
     "request_queue_time_seconds_count", "request_prefill_time_seconds_count", "request_decode_time_seconds_count",
     "request_inference_time_seconds_count", "request_prompt_tokens_count", "request_generation_tokens_count",
