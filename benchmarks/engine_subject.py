@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import tempfile
 import time
@@ -50,7 +51,7 @@ class EngineSubject:
         )
 
     def generate(self, command: Generate) -> Generated:
-        """All prompts at once; the engine makes its own batches. Nothing is kept from an earlier call.
+        """All prompts at once, or as many as are told; the engine makes its own batches. Nothing is kept between calls.
 
         Reading and preparing pictures is part of it. Raises MeasurementError when a prompt is refused.
         """
@@ -60,9 +61,8 @@ class EngineSubject:
         drain = _Drain(self._engine, len(prompts))
         started = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="megaserve-bench-") as directory:
-            drain.run(
-                self._requests(prompts, command.max_new_tokens, self._prepare_pictures(Path(directory), len(prompts)))
-            )
+            pictures = self._prepare_pictures(Path(directory), len(prompts))
+            drain.run(self._requests(prompts, command.max_new_tokens, pictures), command.concurrency or len(prompts))
         seconds = time.perf_counter() - started
         stats = self._engine.stats()
         return Generated(
@@ -120,8 +120,10 @@ class _Drain:
         self.token_ids: list[list[int]] = [[] for _ in range(num_requests)]
         self.decode_steps: list[StepTime] = []
 
-    def run(self, requests: list[EngineRequest]) -> None:
-        self._keep(self._engine.add(requests))
+    def run(self, requests: list[EngineRequest], concurrency: int) -> None:
+        """concurrency: requests under way at once; for each that ends another one begins."""
+        waiting = iter(requests)
+        self._keep(self._engine.add(itertools.islice(waiting, concurrency)))
         while self._engine.has_work:
             before = self._engine.stats()
             started = time.perf_counter()
@@ -132,6 +134,8 @@ class _Drain:
             if decoded_all and all(self.token_ids[int(output.request_id)] for output in outputs):
                 self.decode_steps.append(StepTime(seconds, len(outputs)))
             self._keep(outputs)
+            num_ended = sum(output.finish_reason is not None for output in outputs)
+            self._keep(self._engine.add(itertools.islice(waiting, num_ended)))
 
     def _keep(self, outputs: list[RequestOutput]) -> None:
         for output in outputs:

@@ -37,13 +37,14 @@ class Generate(msgspec.Struct, tag=True, frozen=True, kw_only=True):
     """parent -> worker: continue every prompt by exactly so many tokens.
 
     prompts: to continue instead of those of Load. batch_size: of a static batch. encode_each_once: the features of a
-    picture are kept for its next question.
+    picture are kept for its next question. concurrency: requests under way at once, None for all (engine only).
     """
 
     max_new_tokens: int
     prompts: list[list[int]] | None = None
     batch_size: int | None = None
     encode_each_once: bool = False
+    concurrency: int | None = None
 
 
 class Score(msgspec.Struct, tag=True, frozen=True, kw_only=True):

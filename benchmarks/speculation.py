@@ -1,8 +1,8 @@
 """`python -m benchmarks.speculation`: what --speculative-tokens gains where answers repeat their prompt, or not.
 
 Two engines are loaded, one that guesses and one that does not, and asked in turn: prompts whose answers repeat them,
-and W32's, whose answers need not. Requests come one at a time and in groups of 8. In an engine whose results do not
-depend on the batch both must give the same tokens, or the command fails.
+and W32's, whose answers need not. One request is under way at a time, then 8 are, of four times as many. In an engine
+whose results do not depend on the batch both must give the same tokens, or the command fails.
 """
 
 from __future__ import annotations
@@ -45,14 +45,11 @@ class Work:
     prompts: list[list[int]]
     max_new_tokens: int
 
-    @property
-    def num_output_tokens(self) -> int:
-        return len(self.prompts) * self.max_new_tokens
-
-    def run(self, worker: WorkerProcess, concurrency: int) -> list[Generated]:
-        """One group of `concurrency` prompts after another."""
-        groups = [self.prompts[i : i + concurrency] for i in range(0, len(self.prompts), concurrency)]
-        return [worker.generate(Generate(max_new_tokens=self.max_new_tokens, prompts=group)) for group in groups]
+    def run(self, worker: WorkerProcess, concurrency: int) -> Generated:
+        """A quarter of the prompts when they come one at a time, which takes longest."""
+        prompts = self.prompts if concurrency > 1 else self.prompts[: max(1, len(self.prompts) // 4)]
+        command = Generate(max_new_tokens=self.max_new_tokens, prompts=prompts, concurrency=concurrency)
+        return worker.generate(command)
 
 
 @dataclass
@@ -65,13 +62,13 @@ class Figures:
     accepted_tokens: int = 0
     foreign_cpu_shares: list[float] = field(default_factory=list)
 
-    def take(self, contender: str, work: Work, outcomes: list[Generated], foreign: float) -> None:
-        self.rates[contender].append(work.num_output_tokens / sum(outcome.seconds for outcome in outcomes))
-        self.tokens[contender] = [tokens for outcome in outcomes for tokens in outcome.token_ids]
+    def take(self, contender: str, outcome: Generated, foreign: float) -> None:
+        self.rates[contender].append(sum(map(len, outcome.token_ids)) / outcome.seconds)
+        self.tokens[contender] = outcome.token_ids
         self.foreign_cpu_shares.append(foreign)
         if contender == "on":  # the same in every repetition
-            self.draft_tokens = sum(outcome.draft_tokens for outcome in outcomes)
-            self.accepted_tokens = sum(outcome.accepted_tokens for outcome in outcomes)
+            self.draft_tokens = outcome.draft_tokens
+            self.accepted_tokens = outcome.accepted_tokens
 
     def describe(self) -> dict[str, Any]:
         speedups = [on / off for off, on in zip(self.rates["off"], self.rates["on"], strict=True)]
@@ -96,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=("fp32", "bf16"))
     parser.add_argument("--threads", type=int)
     parser.add_argument("--repetitions", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--num-prompts", type=int, default=16, help="of each work; default: %(default)s")
+    parser.add_argument("--num-prompts", type=int, default=32, help="of each work; default: %(default)s")
     parser.add_argument("--speculative-tokens", type=int, default=8, help="default: %(default)s")
     parser.add_argument("--quiet-wait", type=float, default=20.0, help="see `megaserve bench offline --help`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result there")
@@ -173,8 +170,8 @@ def _alternate(
     work: Work, concurrency: int, workers: dict[str, WorkerProcess], figures: Figures, quiet_wait: float
 ) -> None:
     for name, worker in workers.items():
-        outcomes, foreign = measured(partial(work.run, worker, concurrency), quiet_wait)
-        figures.take(name, work, outcomes, foreign)
+        outcome, foreign = measured(partial(work.run, worker, concurrency), quiet_wait)
+        figures.take(name, outcome, foreign)
         rate = figures.rates[name][-1]
         report_progress(f"{work.name}, {concurrency} at a time, guesses {name}: {rate:.1f} tokens/s")
 

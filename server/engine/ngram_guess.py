@@ -12,7 +12,7 @@ SHORTEST, LONGEST = 2, 5
 """Tokens that must agree for a guess, and from how many on a longer agreement is not looked for."""
 
 # Bounds the work of one lookup where a pair of tokens is everywhere.
-_MOST_CANDIDATES = 64
+_MOST_CANDIDATES = 16
 # One right or wrong token moves the estimate a quarter of the way: three in a row turn it around.
 _LEARNING_RATE = 0.25
 _FIRST_LIKELIHOOD = 0.5

@@ -50,7 +50,7 @@ def test_a_pair_that_is_everywhere_is_looked_up_in_bounded_time() -> None:
 
     index._agreement = counted  # type: ignore[method-assign]
     assert index.continuation(1) == [5]  # the occurrence that agrees longer lies too far back
-    assert calls <= 64
+    assert calls <= 16
 
 
 def follow(guesser: NgramGuesser, tokens: list[int], text: list[int], least: float = 0.5, most: int = 8) -> list[int]:
