@@ -18,6 +18,8 @@ import pytest
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from model_providers.backends.varlen_attention import VarlenFunction
+
 # Set before any test module imports torch or transformers; processes that tests start inherit them.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -122,3 +124,55 @@ def padded_checkpoint(padded_model: tuple[PreTrainedModel, Path], tmp_path_facto
     destination = tmp_path_factory.mktemp("megatron") / "padded"
     import_hf(padded_model[1], destination)
     return destination
+
+
+@pytest.fixture(scope="session")
+def reference_varlen() -> VarlenFunction:
+    """What `torch.nn.attention.varlen.varlen_attn` is documented to compute, on any device: sequence by sequence.
+
+    Of what it allows, only what our backend may ask for: causal, over block tables, without splits.
+    """
+    import torch
+    from torch import Tensor
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def attend(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        scale: float,
+        window_size: tuple[int, int],
+        enable_gqa: bool,
+        seqused_k: Tensor,
+        block_table: Tensor,
+        num_splits: int,
+    ) -> Tensor:
+        assert (window_size, num_splits) == ((-1, 0), 1)
+        assert enable_gqa or query.shape[1] == key.shape[2]
+        assert {t.dtype for t in (cu_seq_q, cu_seq_k, seqused_k, block_table)} == {torch.int32}
+        assert len(cu_seq_q) == len(cu_seq_k) == len(seqused_k) + 1 == len(block_table) + 1
+        assert torch.equal(cu_seq_k.diff(), seqused_k)
+        assert cu_seq_q[-1] == len(query)
+        out = torch.empty_like(query)
+        for begin, end, length, table in zip(cu_seq_q, cu_seq_q[1:], seqused_k.tolist(), block_table, strict=False):
+            num_queries = int(end - begin)
+            assert 0 < num_queries <= max_q
+            assert num_queries <= length <= max_k
+            keys, values = (part[table.long()].flatten(0, 1)[:length].transpose(0, 1) for part in (key, value))
+            seen = torch.ones(num_queries, length, dtype=torch.bool).tril(length - num_queries)
+            out[begin:end] = scaled_dot_product_attention(
+                query[begin:end].transpose(0, 1)[None],
+                keys[None],
+                values[None],
+                attn_mask=seen,
+                scale=scale,
+                enable_gqa=enable_gqa,
+            )[0].transpose(0, 1)
+        return out
+
+    return attend

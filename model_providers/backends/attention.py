@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from model_providers.backends.kernel_attention import KernelAttention
-from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.kv_cache import CacheLayout, KVCache
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.backends.torch_attention import TorchAttention
+from model_providers.backends.varlen_attention import torch_varlen_attention
+from model_providers.backends.varlen_limits import varlen_serves
 from model_providers.config import ModelConfig
 from model_providers.kernels.library import kernels_for
 
@@ -19,8 +22,13 @@ class AttentionBackend(Protocol):
     """Attends each packed query to the keys and values of its own sequence."""
 
     @property
-    def transposed_keys(self) -> bool:
-        """How the cache must keep its keys, see `KVCache`."""
+    def cache_layout(self) -> CacheLayout:
+        """How the cache must keep keys and values."""
+        ...
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether a CUDA graph of one decode step serves others: `plan` and `attend` read nothing of it on the host."""
         ...
 
     def plan(
@@ -41,4 +49,24 @@ class AttentionBackend(Protocol):
 def attention_for(config: ModelConfig) -> AttentionBackend:
     """The fastest that this device, this dtype and --kernels allow."""
     kernels = kernels_for(config.kernels, config.dtype, config.device)
-    return TorchAttention() if kernels is None else KernelAttention(kernels)
+    if kernels is not None:
+        return KernelAttention(kernels)
+    if serves_by_varlen(config, compute_capability(config.device)):
+        return torch_varlen_attention()
+    return TorchAttention()
+
+
+def serves_by_varlen(config: ModelConfig, capability: tuple[int, int] | None) -> bool:
+    """Whether FlashAttention can serve this model on a device of this compute capability, and --kernels lets it."""
+    return config.kernels != "off" and varlen_serves(
+        half_precision=config.dtype in (torch.float16, torch.bfloat16),
+        head_dim=config.values["kv_channels"],
+        capability=capability,
+    )
+
+
+def compute_capability(device: torch.device) -> tuple[int, int] | None:
+    """Of an NVIDIA GPU; None for everything else."""
+    if device.type != "cuda" or torch.version.cuda is None:
+        return None
+    return torch.cuda.get_device_capability(device)

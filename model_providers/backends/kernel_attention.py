@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.kv_cache import CacheLayout, KVCache
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.kernels.attention_step import AttentionStep
@@ -14,7 +14,8 @@ from model_providers.kernels.library import Kernels
 class KernelAttention:
     """A query's result depends on its own sequence alone, to the last bit: not on the batch, nor on chunks."""
 
-    transposed_keys = True
+    cache_layout = CacheLayout.TRANSPOSED_KEYS
+    is_capturable = False
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels

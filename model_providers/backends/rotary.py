@@ -6,6 +6,8 @@ only the lookup by position and the rotation are ours.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from megatron.core.models.common.embeddings.rotary_pos_embedding import RotaryEmbedding
 from torch import Tensor
@@ -48,3 +50,25 @@ class RotaryAngles:
         if self.interleaved:
             return torch.cat((torch.stack((new_first, new_second), dim=-1).flatten(-2), passed), dim=-1)
         return torch.cat((new_first, new_second, passed), dim=-1)
+
+
+class Heads(NamedTuple):
+    """query: (T, heads, head_dim). key, value: (T, kv_heads, head_dim)."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
+def rotated_parts(qkv: Tensor, angles: RotaryAngles | None) -> Heads:
+    """qkv (T, kv_heads, queries of a KV head + 2, head_dim) -> its parts, queries and keys rotated by the angles."""
+    num_tokens, kv_heads, width, head_dim = qkv.shape
+    query_and_key = qkv[:, :, :-1]
+    if angles is not None:
+        rotated = angles.rotate(query_and_key.reshape(num_tokens, -1, head_dim))
+        query_and_key = rotated.view(num_tokens, kv_heads, width - 1, head_dim)
+    return Heads(
+        query=query_and_key[:, :, :-1].reshape(num_tokens, -1, head_dim),
+        key=query_and_key[:, :, -1],
+        value=qkv[:, :, -1],
+    )

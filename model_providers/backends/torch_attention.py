@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from model_providers.backends.kv_cache import KVCache
-from model_providers.backends.rotary import RotaryAngles, RotaryTable
+from model_providers.backends.kv_cache import CacheLayout, KVCache
+from model_providers.backends.rotary import RotaryAngles, RotaryTable, rotated_parts
 from model_providers.backends.step_metadata import StepMetadata
 
 # A decode row joins the group before it while it fills at least this share of the group's width: padding wastes reads,
@@ -65,7 +65,8 @@ class TorchAttention:
     The gathered copies lie in buffers that are kept: fresh memory of that size costs more than copying into it.
     """
 
-    transposed_keys = False
+    cache_layout = CacheLayout.HEAD_MAJOR
+    is_capturable = False  # groups and chunks are cut on the host, by lengths
 
     def __init__(self) -> None:
         self._buffers: dict[str, Tensor] = {}
@@ -85,13 +86,7 @@ class TorchAttention:
 
     def attend(self, qkv: Tensor, *, layer: int, cache: KVCache, plan: TorchPlan) -> Tensor:
         """See `AttentionBackend.attend`."""
-        num_tokens, kv_heads, width, head_dim = qkv.shape
-        query_and_key, value = qkv[:, :, :-1], qkv[:, :, -1]
-        if plan.angles is not None:
-            rotated = plan.angles.rotate(query_and_key.reshape(num_tokens, -1, head_dim))
-            query_and_key = rotated.view(num_tokens, kv_heads, width - 1, head_dim)
-        query = query_and_key[:, :, :-1].reshape(num_tokens, -1, head_dim)
-        key = query_and_key[:, :, -1]
+        query, key, value = rotated_parts(qkv, plan.angles)
         cache.write(layer, plan.written, key, value)
         out = torch.empty_like(query)
         for group in plan.decode:

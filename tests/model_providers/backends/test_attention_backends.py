@@ -1,4 +1,4 @@
-"""Both attention backends on the same random steps: gathered by torch operators, and paged by the kernels."""
+"""All attention backends on the same random steps: gathered by torch operators, paged by the kernels, and varlen."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.rotary import RotaryTable
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.backends.torch_attention import TorchAttention
+from model_providers.backends.varlen_attention import VarlenAttention, VarlenFunction
 from model_providers.kernels.library import load_kernels
 
 KV_HEADS, GROUP, HEAD_DIM, BLOCK = 2, 3, 16, 4
@@ -40,7 +41,7 @@ def run(backend: AttentionBackend, steps: list[StepMetadata], qkv: list[Tensor],
         head_dim=HEAD_DIM,
         dtype=qkv[0].dtype,
         device=CPU,
-        transposed_keys=backend.transposed_keys,
+        layout=backend.cache_layout,
     )
     outputs = []
     for step, new in zip(steps, qkv, strict=True):
@@ -57,7 +58,12 @@ def run(backend: AttentionBackend, steps: list[StepMetadata], qkv: list[Tensor],
 )
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2)])
 def test_backends_agree(
-    lengths: list[tuple[int, int]], interleaved: bool, seed: int, dtype: torch.dtype, tolerance: float
+    reference_varlen: VarlenFunction,
+    lengths: list[tuple[int, int]],
+    interleaved: bool,
+    seed: int,
+    dtype: torch.dtype,
+    tolerance: float,
 ) -> None:
     """lengths: (tokens before the step, tokens in it) per sequence."""
     lengths = sorted(lengths, key=lambda pair: (pair[1] > 1, -sum(pair)))
@@ -76,9 +82,9 @@ def test_backends_agree(
     kernels = load_kernels("auto")
     assert kernels is not None
     slow = run(TorchAttention(), steps, qkv, rotary)
-    fast = run(KernelAttention(kernels), steps, qkv, rotary)
-    for expected, actual in zip(slow, fast, strict=True):
-        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
+    for backend in (KernelAttention(kernels), VarlenAttention(reference_varlen)):
+        for expected, actual in zip(slow, run(backend, steps, qkv, rotary), strict=True):
+            torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_the_first_step_of_a_sequence_needs_no_blocks_read_back() -> None:

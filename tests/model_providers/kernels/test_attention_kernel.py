@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.kv_cache import CacheLayout, KVCache
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.kernels.attention_step import AttentionStep
 from model_providers.kernels.library import Kernels
@@ -94,7 +94,7 @@ class Attended:
             head_dim=heads.head_dim,
             dtype=heads.dtype,
             device=torch.device("cpu"),
-            transposed_keys=True,
+            layout=CacheLayout.TRANSPOSED_KEYS,
         )
 
     def step(self, kernels: Kernels, parts: list[tuple[int, int, int]]) -> list[Tensor]:
