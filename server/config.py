@@ -141,7 +141,11 @@ class EngineConfig(_FromValues):
         "While an answer is streamed, so much of other requests' prompts is computed in a step that it takes at most "
         "this many times as long as without them. 0: prompts are computed as fast as possible.",
     )
-    block_size: int = setting(16, "Tokens in one block of the KV cache.")
+    block_size: int | None = setting(
+        None,
+        "Tokens in one block of the KV cache. Default: 16; with 16-bit weights on a GPU 256, of which it must be a "
+        "multiple there.",
+    )
     kv_cache_gb: float | None = setting(
         None, "KV cache size per rank in GiB. Default: what --kv-cache-memory-fraction gives."
     )
@@ -166,7 +170,8 @@ class EngineConfig(_FromValues):
     )
     kernels: str = setting(
         "auto",
-        "CPU kernels: a target, or off for torch operators. auto: the fastest that is built and this CPU can run.",
+        "CPU kernels: a target, or off for torch operators, which on a GPU replace FlashAttention. auto: the fastest "
+        "that is built and this CPU can run.",
         choices=["auto", "avx512", "avx2", "portable", "off"],
     )
     batch_invariant: bool = setting(
@@ -186,6 +191,9 @@ class EngineConfig(_FromValues):
         "stay as they are.",
         type=str,
         choices=["none", "int8"],
+    )
+    cuda_graphs: bool = setting(
+        True, "Record decode steps as CUDA graphs: on a GPU with 16-bit weights; elsewhere there are none."
     )
     rank_timeout: float = setting(60.0, "Seconds a rank waits for another before it gives up and the group restarts.")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from model_providers.backends.varlen_limits import BLOCK_MULTIPLE
 from model_providers.errors import UnsupportedModelError
 from model_providers.vision.supported import vision_settings
 from server.arguments.classification import classify
-from server.arguments.derive import Machine
+from server.arguments.derive import Machine, uses_flash_attention
 from server.arguments.option_groups import flag_of
 from server.arguments.sources import Entries, Entry
 from server.arguments.unsupported import REFUSALS
@@ -31,6 +32,7 @@ def find_conflicts(entries: Entries, kind: ModelKindName, machine: Machine) -> l
         *_machine(entries, machine),
         *_shared_memory(entries),
         *_quantization(entries),
+        *_block_size(entries),
     ]
 
 
@@ -161,3 +163,10 @@ def _quantization(entries: Entries) -> Iterator[Conflict]:
         if entries.value(name) == unfit:
             message = "quantized weights are multiplied by the CPU kernels"
             yield _conflict(entries, ("quantize", name), message, f"{fix}, or --quantize none")
+
+
+def _block_size(entries: Entries) -> Iterator[Conflict]:
+    block_size = _size(entries, "block_size")
+    if uses_flash_attention(entries) and block_size is not None and block_size % BLOCK_MULTIPLE:
+        message = f"attention on a GPU needs a multiple of {BLOCK_MULTIPLE}"
+        yield _conflict(entries, ("block_size", "dtype"), message, "leave --block-size out, or --kernels off")

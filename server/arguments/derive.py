@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model_providers.backends.varlen_limits import BLOCK_MULTIPLE
 from server.arguments.sources import Entries
 
+_BLOCK_SIZE = 16
 _TORCH_NAMES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -81,6 +83,18 @@ def derive_machine(entries: Entries, machine: Machine) -> None:
         threads = max(1, machine.cores // max(1, ranks))
         entries["threads"].derive(threads, f"{machine.cores} cores / {ranks} ranks")
     _derive_dtype(entries, on_cpu=on_cpu)
+    flash = uses_flash_attention(entries)
+    if entries.value("block_size") is None:
+        size, reason = (BLOCK_MULTIPLE, "FlashAttention's blocks") if flash else (_BLOCK_SIZE, "finds more prefixes")
+        entries["block_size"].derive(size, reason)
+    if not flash:
+        entries["cuda_graphs"].derive(False, "only with FlashAttention, so on a GPU with 16-bit weights")
+
+
+def uses_flash_attention(entries: Entries) -> bool:
+    """Whether attention runs on a GPU, in a number format that FlashAttention takes, and --kernels lets it."""
+    on_gpu = entries.value("device") == "cuda" and entries.value("kernels") != "off"
+    return on_gpu and entries.value("dtype") in ("bf16", "fp16")
 
 
 def _derive_dtype(entries: Entries, *, on_cpu: bool) -> None:

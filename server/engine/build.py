@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from model_providers import get_model
-from model_providers.backends.attention import attention_for
+from model_providers.backends.attention import AttentionBackend, attention_for
 from model_providers.backends.kv_cache import KVCache
 from model_providers.backends.prepare import weights_bytes
 from model_providers.config import ModelConfig
@@ -25,11 +25,16 @@ from model_providers.kernels.library import kernels_for
 from model_providers.parallel import initialize_tensor_parallel
 from server.config import EngineConfig, ResolvedDocument
 from server.engine.block_pool import BlockPool
+from server.engine.cuda_graphs import CudaGraphRecorder, collectives_can_be_recorded
+from server.engine.decode_batch import batch_sizes
+from server.engine.decode_graphs import DecodeGraphs, DecodeShape
 from server.engine.engine import Engine
 from server.engine.grammar_admission import GrammarAdmission
 from server.engine.grammar_compiler import GrammarCompiler
 from server.engine.image_cache import ImageCache
 from server.engine.image_runner import ImageRunner, SeesImages
+from server.engine.input_builder import StepInput
+from server.engine.input_transfer import PackedTransfer
 from server.engine.model_runner import ModelRunner
 from server.engine.scheduler import Scheduler, SchedulerLimits
 from server.engine.step_cost import StepCost
@@ -66,8 +71,11 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     model = get_model(is_vlm, model_config)
     _return_freed_memory()
     attention = attention_for(model_config)
-    cache = _allocate_cache(model, model_config, engine_config, transposed_keys=attention.transposed_keys)
-    limits = _limits(model_config, engine_config, cache.num_blocks)
+    records_graphs = _records_graphs(model_config, engine_config, attention)
+    # One block more than sequences get: what fills a recorded batch up must write somewhere.
+    num_spare_blocks = int(records_graphs)
+    cache = _allocate_cache(model, model_config, engine_config, attention, num_spare_blocks)
+    limits = _limits(model_config, engine_config, cache.num_blocks - num_spare_blocks)
     world_size = dist.get_world_size()
     plan_group = dist.group.WORLD if world_size > 1 else None
     runner = ModelRunner(
@@ -79,6 +87,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
         world_size=world_size,
         plan_group=plan_group,
         images=ImageRunner(cast(SeesImages, model), model_config.device, plan_group) if is_vlm else None,
+        graphs=_decode_graphs(model, cache, attention, limits) if records_graphs else None,
     )
     scheduler = Scheduler(
         SchedulerLimits(
@@ -89,7 +98,7 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
             prefix_caching=engine_config.prefix_caching,
             speculative_tokens=engine_config.speculative_tokens,
         ),
-        BlockPool(cache.num_blocks),
+        BlockPool(limits.num_blocks),
         _image_cache(model, model_config, engine_config) if is_vlm else None,
         StepCost(engine_config.max_decode_slowdown) if engine_config.max_decode_slowdown else None,
     )
@@ -107,6 +116,30 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
         kv_cache_bytes=cache.num_blocks * _bytes_per_block(model, model_config, engine_config),
         load_seconds=time.monotonic() - started,
     )
+
+
+def _records_graphs(model_config: ModelConfig, engine_config: EngineConfig, attention: AttentionBackend) -> bool:
+    if not engine_config.cuda_graphs or model_config.device.type != "cuda" or not attention.is_capturable:
+        return False
+    if not collectives_can_be_recorded():
+        logger.warning("CUDA graphs are off: the ranks do not talk through NCCL")
+        return False
+    return True
+
+
+def _decode_graphs(
+    model: ServingGPTModel, cache: KVCache, attention: AttentionBackend, limits: EngineLimits
+) -> DecodeGraphs:
+    def forward(step: StepInput) -> torch.Tensor:
+        return model.forward_packed(step.token_ids, step.metadata, cache, attention)
+
+    shape = DecodeShape(
+        batch_sizes=batch_sizes(limits.max_running_requests),
+        block_size=limits.block_size,
+        table_width=-(-limits.max_model_len // limits.block_size),
+        spare_block=limits.num_blocks,
+    )
+    return DecodeGraphs(forward, CudaGraphRecorder(cache.device), PackedTransfer(cache.device), shape)
 
 
 def _grammar_compiler(document: ResolvedDocument, model_config: ModelConfig) -> GrammarCompiler | None:
@@ -132,7 +165,7 @@ def model_config_of(document: ResolvedDocument, engine_config: EngineConfig) -> 
         device=device,
         tensor_model_parallel_size=values["tensor_model_parallel_size"],
         vocab_size=_samplable(values),
-        max_model_len=_required(engine_config.max_model_len),
+        max_model_len=_derived(engine_config.max_model_len),
         packed_linears=engine_config.linear_backend == "packed",
         kernels=engine_config.kernels,
         batch_invariant=engine_config.batch_invariant,
@@ -149,13 +182,14 @@ def _samplable(values: Mapping[str, Any]) -> int:
     return rows if known is None else min(rows, known)
 
 
-def _required(max_model_len: int | None) -> int:
-    assert max_model_len is not None, "the resolver derives max_model_len"
-    return max_model_len
+def _derived(value: int | None) -> int:
+    assert value is not None, "the resolver derives it"
+    return value
 
 
 def _limits(model_config: ModelConfig, engine_config: EngineConfig, num_blocks: int) -> EngineLimits:
-    capacity = num_blocks * engine_config.block_size
+    block_size = _derived(engine_config.block_size)
+    capacity = num_blocks * block_size
     max_model_len = min(model_config.max_model_len, capacity)
     if max_model_len < model_config.max_model_len:
         logger.warning(
@@ -167,7 +201,7 @@ def _limits(model_config: ModelConfig, engine_config: EngineConfig, num_blocks: 
     return EngineLimits(
         vocab_size=model_config.vocab_size,
         max_model_len=max_model_len,
-        block_size=engine_config.block_size,
+        block_size=block_size,
         num_blocks=num_blocks,
         max_batched_tokens=engine_config.max_batched_tokens,
         max_running_requests=engine_config.max_running_requests,
@@ -177,7 +211,7 @@ def _limits(model_config: ModelConfig, engine_config: EngineConfig, num_blocks: 
 def _bytes_per_block(model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig) -> int:
     return KVCache.bytes_per_block(
         num_layers=model.config.num_layers,
-        block_size=engine_config.block_size,
+        block_size=_derived(engine_config.block_size),
         num_kv_heads=model.num_kv_heads_per_rank,
         head_dim=model.config.kv_channels,
         dtype=model_config.dtype,
@@ -185,12 +219,17 @@ def _bytes_per_block(model: ServingGPTModel, model_config: ModelConfig, engine_c
 
 
 def _allocate_cache(
-    model: ServingGPTModel, model_config: ModelConfig, engine_config: EngineConfig, *, transposed_keys: bool
+    model: ServingGPTModel,
+    model_config: ModelConfig,
+    engine_config: EngineConfig,
+    attention: AttentionBackend,
+    num_spare_blocks: int,
 ) -> KVCache:
     per_block = _bytes_per_block(model, model_config, engine_config)
     budget = _cache_budget(model_config.device, engine_config)
     # More than every running request at full length could use would only be reserved in vain.
-    useful = engine_config.max_running_requests * -(-model_config.max_model_len // engine_config.block_size)
+    block_size = _derived(engine_config.block_size)
+    useful = engine_config.max_running_requests * -(-model_config.max_model_len // block_size)
     num_blocks = torch.tensor([min(budget // per_block, useful)], dtype=torch.int64)
     if dist.get_world_size() > 1:
         dist.all_reduce(num_blocks, op=dist.ReduceOp.MIN)
@@ -201,13 +240,13 @@ def _allocate_cache(
         )
     return KVCache(
         num_layers=model.config.num_layers,
-        num_blocks=int(num_blocks),
-        block_size=engine_config.block_size,
+        num_blocks=int(num_blocks) + num_spare_blocks,
+        block_size=block_size,
         num_kv_heads=model.num_kv_heads_per_rank,
         head_dim=model.config.kv_channels,
         dtype=model_config.dtype,
         device=model_config.device,
-        transposed_keys=transposed_keys,
+        layout=attention.cache_layout,
     )
 
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from model_providers.backends.attention import AttentionBackend
 from model_providers.backends.kv_cache import KVCache
 from model_providers.gpt import ServingGPTModel
+from server.engine.decode_graphs import DecodeGraphs
 from server.engine.image_runner import ImageRunner
 from server.engine.input_builder import build_input
+from server.engine.input_transfer import transfer_to
 from server.engine.profiler import RankProfiler
 from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
@@ -29,7 +31,7 @@ class ModelRunner:
     """The model of one rank. All ranks call the same methods with the same plans, in the same order.
 
     plan_group: a CPU process group over the tensor-parallel ranks, None when there is one rank. images: for models that
-    see.
+    see. graphs: for decode steps, where there are any; `record_graphs` comes first.
     """
 
     def __init__(
@@ -43,15 +45,22 @@ class ModelRunner:
         world_size: int,
         plan_group: dist.ProcessGroup | None,
         images: ImageRunner | None = None,
+        graphs: DecodeGraphs | None = None,
     ) -> None:
         self.model = model
         self._cache = cache
         self._attention = attention
         self._vocab_size = vocab_size
-        self._device = device
+        self._transfer = transfer_to(device)
         self._world_size = world_size
         self._plan_group = plan_group
         self._images = images
+        self._graphs = graphs
+
+    def record_graphs(self) -> None:
+        """Before the first step, on all ranks. Raises ConfigurationError."""
+        if self._graphs is not None:
+            self._graphs.record()
 
     def execute(self, plan: StepPlan, pixels: Items[NDArray[np.float32]] = ()) -> Iterator[Tensor]:
         """Run the step on this rank; yield logits of the wanted rows, at most MOST_LOGITS at a time.
@@ -59,11 +68,13 @@ class ModelRunner:
         pixels: of the plan's images to encode, on rank 0 alone. Each piece is (rows, vocab_size) float32 on rank 0 and
         (0, vocab_size) elsewhere. Every rank must exhaust the iterator: gathering the shards is a collective.
         """
-        step = build_input(plan, self._cache.block_size, self._device)
-        metadata = step.metadata
-        if self._images is not None:
-            metadata = metadata.with_images(self._images.execute(plan, pixels))
-        wanted = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention, step.logit_rows)
+        images = None if self._images is None else self._images.execute(plan, pixels)
+        if self._graphs is not None and self._graphs.serves(plan):
+            wanted = self._graphs.run(plan)
+        else:
+            step = build_input(plan, self._cache.block_size, self._transfer)
+            metadata = step.metadata.with_images(images)
+            wanted = self.model.forward_packed(step.token_ids, metadata, self._cache, self._attention, step.logit_rows)
         for hidden in torch.split(wanted, max(1, MOST_LOGITS // self._vocab_size)):
             yield self._gather_logits(self.model.compute_logits(hidden))
 

@@ -11,7 +11,11 @@ from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
 
 def warm_up(built: BuiltRank) -> None:
-    """One prefill and one decode step through block 0, which holds nothing yet. All ranks take part."""
+    """One prefill and one decode step through block 0, which holds nothing yet. All ranks take part.
+
+    Raises ConfigurationError where CUDA graphs cannot be recorded.
+    """
+    built.runner.record_graphs()
     for num_new, num_computed in ((min(built.limits.block_size, built.limits.max_model_len) - 1, 0), (1, 1)):
         for _ in built.runner.execute(_plan(num_new, num_computed)):
             pass

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from model_providers.backends.kernel_attention import KernelAttention
-from model_providers.backends.kv_cache import KVCache
+from model_providers.backends.kv_cache import CacheLayout, KVCache
 from model_providers.backends.step_metadata import StepMetadata
 from model_providers.config import ModelConfig
 from model_providers.kernels.library import load_kernels
@@ -61,7 +61,7 @@ def hidden_states(model: Any, dtype: torch.dtype, every: int = 1) -> list[Tensor
     assert kernels is not None
     cache = KVCache(
         num_layers=3, num_blocks=40, block_size=BLOCK, num_kv_heads=model.num_kv_heads_per_rank,
-        head_dim=model.config.kv_channels, dtype=dtype, device=CPU, transposed_keys=True,
+        head_dim=model.config.kv_channels, dtype=dtype, device=CPU, layout=CacheLayout.TRANSPOSED_KEYS,
     )  # fmt: skip
     tables = np.arange(30, dtype=np.int32).reshape(3, 10)
     tokens = torch.Generator().manual_seed(11)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from server.arguments.derive import Machine
 from server.arguments.unsupported import REFUSALS
 
 Plant = Callable[..., Path]
@@ -266,3 +267,17 @@ def test_quantized_weights_need_the_cpu_kernels(plant: Plant, resolve: Any, flag
     assert found.status == 3
     assert conflicts(found)["quantize"]["fix"] == f"{fix}, or --quantize none"
     assert resolve(checkpoint, flag, value).status == 0
+
+
+def test_a_block_size_that_flash_attention_cannot_read(
+    plant: Plant, resolve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.arguments.resolve_command.this_machine", lambda: Machine(cores=12, has_gpu=True))
+    load = plant()
+    found = conflicts(resolve(load, "--block-size", "16"))
+    assert list(found) == ["block_size"]
+    assert "block_size is 16 (command line)" in found["block_size"]["message"]
+    assert "a multiple of 256" in found["block_size"]["message"]
+    assert found["block_size"]["fix"] == "leave --block-size out, or --kernels off"
+    for flags in (("--kernels", "off"), ("--dtype", "fp32"), ("--device", "cpu")):
+        assert resolve(load, "--block-size", "16", *flags).status == 0

@@ -216,6 +216,31 @@ def test_number_format_on_a_gpu_is_the_checkpoints(
     assert resolve(plant("cpu", **saved), "--device", "cpu").value_and_source("dtype") == ("fp32", "derived")
 
 
+@pytest.mark.parametrize(
+    ("flags", "block_size", "cuda_graphs"),
+    [
+        ((), (256, "derived"), (True, "default")),
+        (("--no-cuda-graphs", "--block-size", "512"), (512, "command_line"), (False, "command_line")),
+        (("--dtype", "fp32"), (16, "derived"), (False, "derived")),
+        (("--kernels", "off"), (16, "derived"), (False, "derived")),
+        (("--device", "cpu", "--dtype", "bf16"), (16, "derived"), (False, "derived")),
+    ],
+)
+def test_what_flash_attention_brings_with_it(
+    plant: Plant,
+    resolve: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: tuple[str, ...],
+    block_size: tuple[int, str],
+    cuda_graphs: tuple[bool, str],
+) -> None:
+    monkeypatch.setattr("server.arguments.resolve_command.this_machine", lambda: Machine(cores=12, has_gpu=True))
+    resolved = resolve(plant(), *flags)
+    assert resolved.status == 0
+    assert resolved.value_and_source("block_size") == block_size
+    assert resolved.value_and_source("cuda_graphs") == cuda_graphs
+
+
 def test_lengths_threads_and_backends_are_settled(plant: Plant, resolve: Any) -> None:
     resolved = resolve(plant())
     assert resolved.value_and_source("max_model_len") == (128, "derived")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.engine.input_builder import StepInput, build_input
+from server.engine.input_transfer import transfer_to
 from server.engine.scheduler import ScheduledSequence
 from server.engine.sequence import Sequence
 from server.engine.step_plan import build_plan, order_for_execution
@@ -37,7 +38,7 @@ def random_step(seed: int, count: int) -> list[ScheduledSequence]:
 
 
 def build(items: list[ScheduledSequence]) -> StepInput:
-    return build_input(build_plan(items), BLOCK, torch.device("cpu"))
+    return build_input(build_plan(items), BLOCK, transfer_to(torch.device("cpu")))
 
 
 def slot(sequence: Sequence, position: int) -> int:
