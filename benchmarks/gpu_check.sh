@@ -2,8 +2,9 @@
 # What to run on a machine with a GPU, in less than 8 minutes: gpu_check.sh [--dry-run] [DIRECTORY]
 #
 # 1. tokens and log-likelihoods on the GPU against the reference, plain torch operators on the CPU, in fp32
-# 2. tokens and throughput against transformers' generate on the same GPU, in fp32 and in bf16
-# 3. the share of the GPU's roofline that a decode step of bf16 reaches
+# 2. logits of the same steps in bf16 by torch operators, by FlashAttention and by CUDA graphs, against fp32's
+# 3. tokens and throughput against transformers' generate on the same GPU, in fp32 and in bf16, and without CUDA graphs
+# 4. the share of the GPU's roofline that a decode step of bf16 reaches
 #
 # Models are random and made here, so nothing is downloaded. Results go to DIRECTORY (default: a new temporary one).
 # PYTHON: the interpreter that has megaserve's requirements (default: the repository's .venv).
@@ -37,9 +38,9 @@ step() { # the command, for as long as there is time left
     timeout $((seconds > SECONDS ? seconds - SECONDS : 1)) "$@"
 }
 
-offline() { # name of the model, dtype: both implementations in turn, and the result as JSON
+offline() { # model, dtype, name of the result, more arguments of `serve`: both implementations in turn
     step "$python" -m benchmarks offline --load "$results/$1/megatron" --compare-hf "$results/$1/hf" --dtype "$2" \
-        --quiet-wait 0 --json "$results/$1-$2.json" "${work[@]}" -- --device "$device"
+        --quiet-wait 0 --json "$results/$3.json" "${work[@]}" -- --device "$device" "${@:4}"
 }
 
 if [ "$device" = cuda ]; then
@@ -50,7 +51,9 @@ fi
 step "$python" -W ignore -m benchmarks.random_llama "$results/small" "${small[@]}"
 step "$python" -W ignore -m benchmarks.random_llama "$results/large" "${large[@]}"
 step "$python" -m benchmarks.device_check --load "$results/small/megatron" --device "$device" "${checked[@]}"
-offline small fp32
-offline large bf16
+step "$python" -m benchmarks.step_check --load "$results/small/megatron" --device "$device"
+offline small fp32 small-fp32
+offline large bf16 large-bf16
+offline large bf16 large-bf16-without-graphs --no-cuda-graphs
 step "$python" -m benchmarks.roofline "$results/large-bf16.json"
 printf '\nResults are in %s\n' "$results"
