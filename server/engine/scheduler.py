@@ -312,8 +312,9 @@ class Scheduler:
         return usable
 
     def _num_usable_blocks(self, sequence: Sequence) -> int:
-        """Blocks with a usable token."""
-        return -(-self._num_usable_tokens(sequence) // self.limits.block_size)
+        """Full blocks with a usable token."""
+        size = self.limits.block_size
+        return min(-(-self._num_usable_tokens(sequence) // size), sequence.num_tokens // size)
 
     def _is_being_computed(self, sequence: Sequence, num_cached_blocks: int, step: _Step) -> bool:
         """Whether the first block that is not cached is computed in this very step, and could be used."""

@@ -162,13 +162,14 @@ def test_an_equal_beginning_is_not_computed_twice() -> None:
     assert scheduler.counters.cached_tokens == 12
 
 
-def test_a_fully_cached_prompt_still_computes_its_last_token() -> None:
+def test_a_fully_cached_prompt_computes_its_last_token_alone() -> None:
     scheduler = make_scheduler()
     prompt = list(range(8))
     scheduler.add(make_sequence("first", prompt, new=1))
     run_step(scheduler)
     scheduler.add(make_sequence("again", prompt, new=1))
-    assert run_step(scheduler) == {"again": 4}
+    assert run_step(scheduler) == {"again": 1}
+    assert scheduler.counters.cached_tokens == 7
 
 
 def test_sequences_that_share_a_beginning_and_come_together_compute_it_once() -> None:
@@ -186,8 +187,8 @@ def test_choices_whose_likelihood_is_wanted_compute_their_question_once() -> Non
     for number in range(3):
         scheduler.add(make_sequence(str(number), [*question, 90 + number, 80], new=1, logprobs_from=12, arrival=number))
     assert run_step(scheduler) == {"0": 14}
-    # The logits of position 12 come from token 11, which is computed again, and with it the rest of its block.
-    assert run_step(scheduler) == {"1": 6, "2": 6}
+    # The logits of position 12 come from token 11, which alone of its block is computed again.
+    assert run_step(scheduler) == {"1": 3, "2": 3}
     assert not scheduler.has_work
 
 
@@ -198,7 +199,7 @@ def test_without_prefix_caching_everything_is_computed() -> None:
     assert run_step(scheduler) == {"a": 8, "b": 8}
 
 
-@pytest.mark.parametrize(("start", "computed"), [(0, 12), (1, 12), (5, 8), (9, 4), (11, 4)])
+@pytest.mark.parametrize(("start", "computed"), [(0, 12), (1, 12), (5, 8), (9, 4), (11, 2)])
 def test_prompt_positions_with_wanted_logprobs_are_computed_even_when_cached(start: int, computed: int) -> None:
     scheduler = make_scheduler()
     prompt = list(range(12))
