@@ -270,7 +270,10 @@ class Engine:
             phase = "decode" if num_decoding else "prefill"
         self._records.append(StepRecord(phase, seconds, len(scheduled), num_tokens))
         if self._scheduler.cost is not None:
-            self._scheduler.cost.observe(num_decoding, num_tokens - num_decoding, seconds - encoder_seconds)
+            # A guess costs what a decode token does: both are rows more in a small batch.
+            num_decode_tokens = sum(item.num_new for item in scheduled if item.num_own == 1)
+            num_prefill_tokens = num_tokens - num_decode_tokens
+            self._scheduler.cost.observe(num_decode_tokens, num_prefill_tokens, seconds - encoder_seconds)
         self._num_steps += 1
         self._last_step_seconds = seconds
 
