@@ -107,7 +107,8 @@ def test_prompt_logprobs_are_hugging_face_s_in_chunks_and_behind_a_cached_prefix
         row = expected[59 + index]
         assert output.logprobs[0].logprob == pytest.approx(float(row[tokens[index]]), abs=1e-4)
     assert all(output.prompt_logprobs is None for output in outputs[1:])
-    assert outputs[0].num_cached_tokens == (max(start - 1, 0) // 16 * 16 if cached else 0)
+    # Three full blocks were kept; what is before the first wanted position can come from them.
+    assert outputs[0].num_cached_tokens == (min(max(start - 1, 0), 48) if cached else 0)
 
 
 def test_a_request_gives_the_same_alone_and_among_others(engine: Engine) -> None:
