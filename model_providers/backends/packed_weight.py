@@ -28,7 +28,7 @@ class PackedWeight(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes."""
+        """Memory that it takes, up to what fills up a layout."""
         ...
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -51,7 +51,7 @@ class PanelWeight:
     @property
     def nbytes(self) -> int:
         """See `PackedWeight.nbytes`."""
-        return self._panels.nbytes
+        return self._outputs * self._panels.shape[1] * self._panels.itemsize
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """See `PackedWeight.multiply`."""
@@ -86,7 +86,7 @@ class BlockedWeight:
 
     @property
     def nbytes(self) -> int:
-        """See `PackedWeight.nbytes`; without the padding of a blocked layout, which oneDNN does not tell."""
+        """See `PackedWeight.nbytes`."""
         return int(self._blocked.numel()) * self.compute_dtype.itemsize
 
     def multiply(self, x: Tensor, bias: Tensor | None) -> Tensor:
