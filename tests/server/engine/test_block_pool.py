@@ -58,12 +58,27 @@ def test_a_match_ends_at_the_first_block_that_is_not_there() -> None:
     assert pool.match([b"1", b"2", b"3"]) == [first]
 
 
-def test_the_least_recently_freed_block_goes_first() -> None:
+def test_of_cached_blocks_the_least_recently_freed_goes_first() -> None:
     pool = BlockPool(3)
     a, b, c = pool.allocate(3)
     for block in (b, a, c):
+        pool.remember(block, str(block).encode())
         pool.release([block])
     assert pool.allocate(3) == [b, a, c]
+
+
+def test_blocks_that_remember_nothing_go_before_cached_ones_and_the_last_freed_first() -> None:
+    pool = BlockPool(4)
+    a, b, c = pool.allocate(3)  # and one that was never used
+    pool.remember(a, b"a")
+    for block in (a, b, c):
+        pool.release([block])
+    assert pool.allocate(2) == [c, b]
+    [never_used] = pool.allocate(1)
+    assert never_used not in (a, b, c)
+    assert pool.match([b"a"]) == [a]
+    assert pool.allocate(1) == [a]
+    assert pool.match([b"a"]) == []
 
 
 def test_of_two_blocks_with_the_same_contents_the_first_stays_the_cached_one() -> None:
@@ -85,6 +100,16 @@ def test_forgetting_everything_keeps_held_blocks_held() -> None:
     assert pool.num_free == 1
     pool.release([block])
     assert pool.num_free == 2
+
+
+def test_forgotten_blocks_are_free_like_any_other() -> None:
+    pool = BlockPool(2)
+    for block in pool.allocate(2):
+        pool.remember(block, str(block).encode())
+        pool.release([block])
+    pool.forget_all()
+    assert pool.num_free == 2
+    assert sorted(pool.allocate(2)) == [0, 1]
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -123,6 +148,10 @@ class PoolMachine(RuleBasedStateMachine):
         for block in blocks:
             self.counts[block] += 1
         return blocks
+
+    @rule()
+    def forget_all(self) -> None:
+        self.pool.forget_all()
 
     @invariant()
     def free_means_held_by_nobody(self) -> None:
