@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import time
 from collections.abc import Callable
+from typing import Any
 
 # Before any library of ours is loaded: torch brings the OpenMP library that they are bound to.
 import torch
@@ -57,6 +59,22 @@ _SIGNATURES = {
 }
 
 
+class CallSeconds:
+    """total: seconds spent in a library so far."""
+
+    total = 0.0
+
+    def around(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The function, whose time is added."""
+
+        def timed(*arguments: Any) -> None:
+            started = time.perf_counter()
+            function(*arguments)
+            self.total += time.perf_counter() - started
+
+        return timed
+
+
 class Kernels:
     """The library of one target. Each public function has its plain torch counterpart in the tests."""
 
@@ -85,6 +103,13 @@ class Kernels:
         function.argtypes = arguments
         function.restype = None
         return function  # type: ignore[no-any-return]
+
+    def add_up_seconds(self) -> CallSeconds:
+        """What calls of the functions that compute take from now on; for benchmarks, as it costs a little itself."""
+        seconds = CallSeconds()
+        self._functions = {key: seconds.around(function) for key, function in self._functions.items()}
+        self._log_sum_exp, self._largest = seconds.around(self._log_sum_exp), seconds.around(self._largest)
+        return seconds
 
     def plan_attention(self, step: AttentionStep) -> None:
         """Cut a step into items of work, allocating the arrays that they need."""
