@@ -10,7 +10,7 @@ import ctypes
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # Before any library of ours is loaded: torch brings the OpenMP library that they are bound to.
@@ -199,20 +199,7 @@ class Kernels:
 
     def linear(self, x: Tensor, panels: Tensor, outputs: int, bias: Tensor | None) -> Tensor:
         """x (rows, inputs) times a packed weight -> (rows, outputs), all of one dtype, added up in float32."""
-        rows, inputs = x.shape
-        out = x.new_empty(rows, outputs)
-        scratch = None if x.dtype == torch.float32 else torch.empty(rows, inputs)
-        self._functions["linear", x.dtype](
-            x.data_ptr(),
-            panels.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            None if scratch is None else scratch.data_ptr(),
-            out.data_ptr(),
-            rows,
-            outputs,
-            inputs,
-        )
-        return out
+        return self._multiply("linear", x, (panels,), outputs, bias)
 
     def quantize_linear(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """A weight (outputs, inputs) as `quantized_linear` reads it: int8 (panels, inputs, 16), and float32 scales.
@@ -230,13 +217,15 @@ class Kernels:
 
     def quantized_linear(self, x: Tensor, panels: Tensor, scales: Tensor, outputs: int, bias: Tensor | None) -> Tensor:
         """x (rows, inputs) times a quantized weight -> (rows, outputs) in x's dtype, added up in float32."""
+        return self._multiply("quantized_linear", x, (panels, scales), outputs, bias)
+
+    def _multiply(self, name: str, x: Tensor, weight: Sequence[Tensor], outputs: int, bias: Tensor | None) -> Tensor:
         rows, inputs = x.shape
         out = x.new_empty(rows, outputs)
         scratch = None if x.dtype == torch.float32 else torch.empty(rows, inputs)
-        self._functions["quantized_linear", x.dtype](
+        self._functions[name, x.dtype](
             x.data_ptr(),
-            panels.data_ptr(),
-            scales.data_ptr(),
+            *(part.data_ptr() for part in weight),
             None if bias is None else bias.data_ptr(),
             None if scratch is None else scratch.data_ptr(),
             out.data_ptr(),
