@@ -6,7 +6,8 @@
 #include "attention.h"
 #include "vector.h"
 
-#define MEGASERVE_DECLARE(T, suffix)                                                                                  \
+// The kernels of one number format under names of their own. activations: in the order of Activation.
+#define MEGASERVE_FORMAT(Format, T, suffix)                                                                           \
   extern "C" void add_norm_##suffix(const T*, const T*, const T*, const T*, T*, T*, int64_t, int32_t, float);         \
   extern "C" void linear_##suffix(const T*, const T*, const T*, float*, T*, int32_t, int32_t, int32_t);               \
   extern "C" void quantized_linear_##suffix(const T*, const int8_t*, const float*, const T*, float*, T*, int32_t,     \
@@ -16,34 +17,24 @@
   extern "C" void silu_gated_##suffix(const T*, T*, int64_t, int32_t);                                                \
   extern "C" void quick_gelu_gated_##suffix(const T*, T*, int64_t, int32_t);                                          \
   extern "C" void gelu_##suffix(const T*, T*, int64_t, int32_t);                                                      \
-  extern "C" void gelu_tanh_##suffix(const T*, T*, int64_t, int32_t);
+  extern "C" void gelu_tanh_##suffix(const T*, T*, int64_t, int32_t);                                                 \
+  namespace {                                                                                                         \
+  struct Format {                                                                                                     \
+    using Number = T;                                                                                                 \
+    static constexpr auto add_norm = add_norm_##suffix;                                                               \
+    static constexpr auto linear = linear_##suffix;                                                                   \
+    static constexpr auto quantized_linear = quantized_linear_##suffix;                                               \
+    static constexpr auto write_cache = write_cache_##suffix;                                                         \
+    static constexpr auto attend = attend_##suffix;                                                                   \
+    static constexpr decltype(&gelu_##suffix) activations[] = {silu_gated_##suffix, quick_gelu_gated_##suffix,        \
+                                                               gelu_##suffix, gelu_tanh_##suffix};                    \
+  };                                                                                                                  \
+  }
 
-MEGASERVE_DECLARE(float, f32)
-MEGASERVE_DECLARE(bf16, bf16)
+MEGASERVE_FORMAT(Float32, float, f32)
+MEGASERVE_FORMAT(BFloat16, bf16, bf16)
 
 namespace {
-
-struct Float32 {
-  using Number = float;
-  static constexpr auto add_norm = add_norm_f32;
-  static constexpr auto linear = linear_f32;
-  static constexpr auto quantized_linear = quantized_linear_f32;
-  static constexpr auto write_cache = write_cache_f32;
-  static constexpr auto attend = attend_f32;
-  // In the order of Activation.
-  static constexpr decltype(&gelu_f32) activations[] = {silu_gated_f32, quick_gelu_gated_f32, gelu_f32, gelu_tanh_f32};
-};
-
-struct BFloat16 {
-  using Number = bf16;
-  static constexpr auto add_norm = add_norm_bf16;
-  static constexpr auto linear = linear_bf16;
-  static constexpr auto quantized_linear = quantized_linear_bf16;
-  static constexpr auto write_cache = write_cache_bf16;
-  static constexpr auto attend = attend_bf16;
-  static constexpr decltype(&gelu_bf16) activations[] = {silu_gated_bf16, quick_gelu_gated_bf16, gelu_bf16,
-                                                         gelu_tanh_bf16};
-};
 
 template <class Kernels>
 class Layer {
