@@ -11,8 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from benchmarks.stub_engine import VOCABULARY
 from server.config import CheckpointInfo, EngineConfig, ResolvedArgument, ResolvedDocument, ServerConfig
 from server.launch import private_directory, run_command, run_resolved
-from server.launch_group import LaunchedGroup, RankGroup, rank_environment
+from server.launch_group import LaunchedGroup, RankGroup
 from server.launch_listener import bind_listener, url_of
+from server.process_lifetime import start_session
 
 
 def serve(directory: Path, step_seconds: float) -> int:
@@ -24,7 +25,7 @@ def serve(directory: Path, step_seconds: float) -> int:
         async def start_group(socket_file: Path) -> RankGroup:
             command = [sys.executable, "-m", "benchmarks.stub_engine", "--socket", str(socket_file)]
             command += ["--times", str(directory / "times.json"), "--step-seconds", str(step_seconds)]
-            return await LaunchedGroup.start(command, rank_environment(document.values))
+            return LaunchedGroup([start_session(command)])
 
         return run_resolved(document, listener, run_directory, start_group)
 

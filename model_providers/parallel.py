@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,13 +17,22 @@ def join_world() -> None:
     Nothing is joined twice. Collectives of the default group wait as long as torch's default says: loading is slow.
     """
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+        dist.init_process_group(_backend())
+
+
+def join_world_by_file(rendezvous: Path, rank: int, world_size: int) -> None:
+    """The same for processes of one machine that know their ranks and meet by a file, which none has used before."""
+    dist.init_process_group(_backend(), init_method=rendezvous.as_uri(), rank=rank, world_size=world_size)
 
 
 def join_world_of_one() -> None:
     """A default group with this process alone, for use without torchrun."""
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def initialize_tensor_parallel(size: int, *, timeout_seconds: float) -> None:

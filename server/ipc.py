@@ -1,8 +1,9 @@
-"""Messages between the HTTP process and rank 0, and the sockets they travel on.
+"""Messages between the HTTP process and the ranks, and the sockets they travel on.
 
-One pyzmq PAIR socket over a unix socket file; each frame is one msgpack-encoded tagged message. The HTTP process binds
-(it outlives the ranks and is there first), rank 0 connects. A new group of ranks gets a new path, so a dead group's
-late messages cannot reach a live one.
+Each rank's process reads one order from its standard input. All else is between the HTTP process and rank 0: one pyzmq
+PAIR socket over a unix socket file; each frame is one msgpack-encoded tagged message. The HTTP process binds (it
+outlives the ranks and is there first), rank 0 connects. A new group of ranks gets a new path, so a dead group's late
+messages cannot reach a live one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ import msgspec
 import zmq
 
 from server.request import EngineRequest, RequestOutput
+
+
+class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """HTTP -> the process of a rank, once and on its standard input: who it is, and what it serves.
+
+    rendezvous: a file that does not exist yet, by which the ranks of one start find each other. document, socket: files
+    with the resolved arguments and of the socket, both for rank 0.
+    """
+
+    rank: int
+    world_size: int
+    rendezvous: str
+    document: str
+    socket: str
 
 
 class AddRequests(msgspec.Struct, tag=True, frozen=True):
@@ -155,7 +170,7 @@ _to_engine_decoder: msgspec.msgpack.Decoder[ToEngine] = msgspec.msgpack.Decoder(
 _from_engine_decoder: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
 
-def encode(message: ToEngine | FromEngine) -> bytes:
+def encode(message: ToEngine | FromEngine | RankOrder) -> bytes:
     """One frame for one message."""
     return _encoder.encode(message)
 
@@ -168,6 +183,11 @@ def encode_request(request: EngineRequest) -> bytes:
 def join_requests(encoded: Iterable[bytes]) -> bytes:
     """The frame of an AddRequests message."""
     return _encoder.encode(_AddEncodedRequests([msgspec.Raw(part) for part in encoded]))
+
+
+def decode_order(data: bytes) -> RankOrder:
+    """Raises msgspec.ValidationError on anything else."""
+    return msgspec.msgpack.decode(data, type=RankOrder)
 
 
 def decode_to_engine(frame: bytes) -> ToEngine:

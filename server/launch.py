@@ -20,8 +20,9 @@ from types import FrameType
 from server.arguments.preparse import PreparsedArgs, preparse
 from server.config import ResolvedDocument
 from server.errors import ConfigurationError
-from server.launch_group import LaunchedGroup, RankGroup, rank_environment, torchrun_command
+from server.launch_group import RankGroup, start_group
 from server.launch_listener import bind_listener, url_of
+from server.launch_rank import StandbyRank
 from server.log_format import configure_logging
 from server.process_lifetime import bound_command
 from server.supervisor import StartGroup
@@ -74,13 +75,13 @@ def resolve(argv: Sequence[str], document_file: Path | None) -> int:
             raise
 
 
-def run_resolved(document: ResolvedDocument, listener: socket.socket, directory: Path, start_group: StartGroup) -> int:
+def run_resolved(document: ResolvedDocument, listener: socket.socket, directory: Path, start: StartGroup) -> int:
     """Serve a resolved document on a listening socket; the exit status. Raises ConfigurationError."""
     from server.launch_http import run_http  # not at the top: what only prints has no use for it
 
     configure_logging(document.values["log_level"], document.values["log_format"])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    return run_http(document, listener, directory, start_group)
+    return run_http(document, listener, directory, start)
 
 
 @contextmanager
@@ -97,18 +98,17 @@ def _serve(argv: Sequence[str]) -> int:
     args = preparse(argv)
     if args.prints_only:
         return resolve(argv, None)
-    with listen(args) as listener, private_directory() as directory:
+    with listen(args) as listener, private_directory() as directory, StandbyRank() as first_rank:
         document_file = directory / "document.json"
         status = resolve(argv, document_file)
         if status != 0:
             return status
         document = ResolvedDocument.read(document_file)
 
-        async def start_group(socket_file: Path) -> RankGroup:
-            command = torchrun_command(document, document_file, socket_file)
-            return await LaunchedGroup.start(command, rank_environment(document.values))
+        async def start(socket_file: Path) -> RankGroup:
+            return start_group(document, document_file, socket_file, first_rank)
 
-        return run_resolved(document, listener, directory, start_group)
+        return run_resolved(document, listener, directory, start)
 
 
 @contextmanager

@@ -100,11 +100,8 @@ class AttachedGroup:
         self._rank_0 = os.getppid()
         self._stopped_in_order = False
 
-    def watch_ranks(self, pids: Sequence[int]) -> None:
-        """Nothing to do: torchrun ends all ranks when one dies."""
-
     async def ended(self) -> str:
-        """Never returns: the kernel ends this process when rank 0 does."""
+        """Never returns: torchrun ends all ranks when one dies, and the kernel this process when rank 0 does."""
         await asyncio.Event().wait()
         raise AssertionError
 

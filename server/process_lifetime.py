@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 
@@ -44,6 +45,12 @@ def bound_command(command: Sequence[str]) -> list[str]:
     Python code that runs in a forked copy of a threaded process can deadlock.
     """
     return [sys.executable, "-m", "server.process_lifetime", str(os.getpid()), *command]
+
+
+def start_session(command: Sequence[str], stdin: int = subprocess.DEVNULL, **variables: str) -> subprocess.Popen[bytes]:
+    """Start a bound command as the leader of a session, so that Ctrl-C does not reach it; variables: for it alone."""
+    environment = os.environ | variables
+    return subprocess.Popen(bound_command(command), stdin=stdin, env=environment, start_new_session=True)
 
 
 def main(argv: Sequence[str]) -> None:

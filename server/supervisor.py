@@ -98,7 +98,7 @@ class Supervisor:
             if not connection.ready.done() and not any(future.done() for future in watched):
                 return f"the ranks did not load within {limit:g} s (--startup-timeout)"
             if connection.ready.done():
-                self._start_serving(connection, group)
+                self._start_serving(connection)
             since = time.monotonic()
             while not any(future.done() for future in watched):
                 await asyncio.wait(watched, timeout=_CHECK_INTERVAL, return_when=asyncio.FIRST_COMPLETED)
@@ -114,10 +114,9 @@ class Supervisor:
             ended.cancel()
             stop.cancel()
 
-    def _start_serving(self, connection: EngineConnection, group: RankGroup) -> None:
+    def _start_serving(self, connection: EngineConnection) -> None:
         ready = connection.ready.result()
         self._was_ready = True
-        group.watch_ranks(ready.rank_pids)
         self._client.mark_ready(ready)
         logger.info(
             "ready: %d ranks loaded in %.1f s, %d KV blocks of %d tokens, up to %d tokens in a sequence",

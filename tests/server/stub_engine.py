@@ -200,11 +200,10 @@ def prompt_logprobs_of(request: EngineRequest) -> list[TokenLogprob | None] | No
     return entries
 
 
-def meet(log: Path) -> list[int]:
+def meet(log: Path, start: str, rank: int, num_ranks: int) -> list[int]:
     """Process ids of all ranks of this start, once all have left theirs beside the log."""
-    start = os.environ.get("TORCHELASTIC_RUN_ID", str(os.getpid()))
-    files = [log.with_name(f"{start}.{rank}") for rank in range(int(os.environ.get("WORLD_SIZE", 1)))]
-    own = files[int(os.environ.get("RANK", 0))]
+    files = [log.with_name(f"{start}.{rank}") for rank in range(num_ranks)]
+    own = files[rank]
     own.with_name(f"{own.name}.part").write_text(str(os.getpid()))
     own.with_name(f"{own.name}.part").rename(own)
     while not all(file.exists() for file in files):
@@ -218,17 +217,19 @@ def main() -> None:
     parser.add_argument("--log-file", type=Path, required=True)
     parser.add_argument("--fail-to-load", action="store_true")
     parser.add_argument("--load-seconds", type=float, default=0)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--num-ranks", type=int, default=1)
     arguments = parser.parse_args()
     die_with_parent()
     time.sleep(arguments.load_seconds)
-    run(arguments.socket, arguments.log_file, fail_to_load=arguments.fail_to_load)
-
-
-def run(socket_file: Path, log: Path, *, fail_to_load: bool = False) -> None:
-    """This rank's life. Under torchrun rank 0 answers and the others only live."""
-    rank_pids = meet(log)
-    if int(os.environ.get("RANK", 0)) != 0:
+    rank_pids = meet(arguments.log_file, arguments.socket.stem, arguments.rank, arguments.num_ranks)
+    if arguments.rank != 0:
         time.sleep(3600)
+    run(arguments.socket, arguments.log_file, rank_pids, fail_to_load=arguments.fail_to_load)
+
+
+def run(socket_file: Path, log: Path, rank_pids: list[int], *, fail_to_load: bool = False) -> None:
+    """The life of rank 0; the others only live."""
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
     configure(socket)
     socket.connect(address(socket_file))

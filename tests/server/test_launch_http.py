@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -13,10 +12,11 @@ import pytest
 
 from server.launch_group import LaunchedGroup, RankGroup
 from server.launch_http import run_http
+from server.process_lifetime import start_session
 
 
 async def start_sleeper(_: Path) -> RankGroup:
-    return await LaunchedGroup.start([sys.executable, "-c", "import time; time.sleep(100)"], os.environ)
+    return LaunchedGroup([start_session([sys.executable, "-c", "import time; time.sleep(100)"])])
 
 
 def test_a_server_that_fails_is_logged_and_is_no_success(

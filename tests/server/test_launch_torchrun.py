@@ -1,4 +1,4 @@
-"""Ranks under torchrun's launcher: the death of one ends them all, and none outlives the HTTP process."""
+"""Several ranks: the death of one ends them all, and none outlives the HTTP process, under torchrun neither."""
 
 from __future__ import annotations
 
@@ -30,10 +30,16 @@ def wait_for(probe: Callable[[], Any]) -> Any:
 
 def wait_for_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + 60
-    for pid in pids:
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, f"process {pid} is still there"
-            time.sleep(0.05)
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if is_alive(pid)]}"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def rank_pids(server: Any) -> list[int]:
@@ -42,12 +48,11 @@ def rank_pids(server: Any) -> list[int]:
 
 
 def test_any_ranks_death_is_noticed_and_the_parents_death_takes_all(start_stub_server: Any) -> None:
-    with start_stub_server("--ranks", "2", tensor_model_parallel_size=2, threads=3) as server:
+    with start_stub_server("--ranks", "2", tensor_model_parallel_size=2) as server:
         first = rank_pids(server)
         everyone = server.children()
         assert len(first) == 2
-        assert len(everyone) == 3
-        assert all(psutil.Process(pid).environ()["OMP_NUM_THREADS"] == "3" for pid in first)
+        assert sorted(everyone) == sorted(first)
 
         replies: list[httpx.Response] = []
         body = {"input_ids": [70], "sampling_params": {"max_new_tokens": 200, "seed": SLOW}}
@@ -59,7 +64,7 @@ def test_any_ranks_death_is_noticed_and_the_parents_death_takes_all(start_stub_s
         os.kill(first[1], signal.SIGKILL)
         waiting.join()
         assert replies[0].status_code == 503
-        assert replies[0].json()["error"]["message"] == f"rank 1 (process {first[1]}) died"
+        assert replies[0].json()["error"]["message"] == f"rank 1 (process {first[1]}) ended with SIGKILL"
         wait_for_gone(everyone)
 
         server.wait_until_ready()

@@ -103,7 +103,7 @@ def test_smollm2_stays_within_its_memory_and_ends_in_order(smollm2_checkpoint: P
         assert "libtorch" not in mapped
         assert "megatron" not in mapped
         descendants = server.descendants()
-        assert len(descendants) >= 2  # torchrun and its rank
+        assert engine["rank_pids"] == [process.pid for process in descendants]
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
         assert all(gone(process) for process in descendants)
@@ -155,7 +155,7 @@ def test_requests_larger_than_the_cache_or_vocabulary_are_refused_and_harm_nobod
 def test_a_killed_parent_leaves_no_process_behind(padded_checkpoint: Path) -> None:
     with serving("--load", str(padded_checkpoint), "--kv-cache-gb", "0.01", "--threads", "1") as server:
         descendants = server.descendants()
-        assert len(descendants) >= 2
+        assert descendants
         server.process.kill()
         server.process.wait()
         psutil.wait_procs(descendants, timeout=60)
