@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import time
@@ -29,6 +28,7 @@ from server.engine.cuda_graphs import CudaGraphRecorder, collectives_can_be_reco
 from server.engine.decode_batch import batch_sizes
 from server.engine.decode_graphs import DecodeGraphs, DecodeShape
 from server.engine.engine import Engine
+from server.engine.freed_memory import keep_freed_memory, return_freed_memory
 from server.engine.grammar_admission import GrammarAdmission
 from server.engine.grammar_compiler import GrammarCompiler
 from server.engine.image_cache import ImageCache
@@ -69,7 +69,8 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     initialize_tensor_parallel(model_config.tensor_model_parallel_size, timeout_seconds=engine_config.rank_timeout)
     is_vlm = document.kind == "vlm"
     model = get_model(is_vlm, model_config)
-    _return_freed_memory()
+    return_freed_memory()
+    keep_freed_memory()
     attention = attention_for(model_config)
     records_graphs = _records_graphs(model_config, engine_config, attention)
     # One block more than sequences get: what fills a recorded batch up must write somewhere.
@@ -267,11 +268,3 @@ def _cache_budget(device: torch.device, engine_config: EngineConfig) -> int:
         return int(free * engine_config.kv_cache_memory_fraction)
     ranks_here = dist.get_world_size()
     return int(psutil.virtual_memory().available * engine_config.kv_cache_memory_fraction / ranks_here)
-
-
-def _return_freed_memory() -> None:
-    """glibc keeps freed memory for itself; after loading and packing that is a good part of the weights' size."""
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    except (OSError, AttributeError):  # another C library: nothing to return
-        logger.debug("malloc_trim is not available")

@@ -216,12 +216,14 @@ class Engine:
             self._scheduler.computed(item)
             if not item.samples:
                 continue
-            first, *others = accepted(item.guess, sampled[sequence.request_id])
-            if first.error is not None:
+            tokens = sampled[sequence.request_id]
+            if item.guess:
+                tokens = accepted(item.guess, tokens)
+            if tokens[0].error is not None:
                 self._finish(sequence)
-                outputs.append(failed_output(sequence.request_id, first.error))
+                outputs.append(failed_output(sequence.request_id, tokens[0].error))
                 continue
-            outputs.append(self._append(sequence, [first, *others], now))
+            outputs.append(self._append(sequence, tokens, now))
         return outputs
 
     def _append(self, sequence: Sequence, tokens: Items[SampledToken], now: float) -> RequestOutput:

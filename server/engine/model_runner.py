@@ -23,8 +23,9 @@ from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
 # int32 numbers that always travel; a longer plan (a large prefill) needs a second broadcast.
 _FIRST_BROADCAST = 4096
-# Logits that exist at once, 64 MiB of them: a long prompt's log-probabilities need rows times vocabulary.
-MOST_LOGITS = 2**24
+# Logits that exist at once, 16 MiB of them: a long prompt's log-probabilities need rows times vocabulary, and larger
+# blocks of memory are not kept from step to step, see `freed_memory`.
+MOST_LOGITS = 2**22
 
 
 class ModelRunner:

@@ -7,6 +7,7 @@ top_p counts the mass of what top_k left, min_p is relative to the most likely t
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence as Items
 
@@ -43,7 +44,7 @@ class Sampler:
         processed = process_logits(logits, sequences)
         largest, most_likely = processed.max(dim=-1) if self._kernels is None else self._kernels.largest(processed)
         tokens = most_likely.tolist()
-        usable = torch.isfinite(largest).tolist()
+        usable = list(map(math.isfinite, largest.tolist()))
         drawing = [row for row, sequence in enumerate(sequences) if usable[row] and not sequence.params.is_greedy]
         if drawing:
             for row, token in zip(

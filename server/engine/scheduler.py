@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from server.engine.block_pool import BlockHash, BlockPool
 from server.engine.image_cache import ImageCache
@@ -39,8 +40,7 @@ class SchedulerLimits:
     speculative_tokens: int = 0
 
 
-@dataclass(frozen=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """num_new tokens of `sequence`, from its num_computed on. samples: they are all it has, so a token follows.
 
     guess: the last of the num_new tokens, where they are not the sequence's own but guesses of what follows.
@@ -187,12 +187,13 @@ class Scheduler:
         if num_new == 0:
             return
         needed = sequence.num_blocks_for(sequence.num_computed + num_new)
-        while not self.pool.can_allocate(needed):
-            victim = self._victim(step)
-            self._preempt(victim)
-            if victim is sequence:
-                return
-        sequence.blocks += self.pool.allocate(needed)
+        if needed:  # of a decoding sequence once in so many steps as a block has tokens
+            while not self.pool.can_allocate(needed):
+                victim = self._victim(step)
+                self._preempt(victim)
+                if victim is sequence:
+                    return
+            sequence.blocks += self.pool.allocate(needed)
         self._take(sequence, num_new, step)
 
     def _add_guesses(self, step: _Step) -> None:
@@ -215,7 +216,7 @@ class Scheduler:
     def _take_guess(self, index: int, guess: tuple[int, ...], step: _Step) -> None:
         sequence = step.scheduled[index].sequence
         sequence.blocks += self.pool.allocate(sequence.num_blocks_for(sequence.num_tokens + len(guess)))
-        step.scheduled[index] = replace(step.scheduled[index], num_new=1 + len(guess), guess=guess)
+        step.scheduled[index] = step.scheduled[index]._replace(num_new=1 + len(guess), guess=guess)
         step.budget -= len(guess)
         self.counters.drafts += 1
         self.counters.draft_tokens += len(guess)
@@ -257,7 +258,7 @@ class Scheduler:
 
     def _with_images(self, sequence: Sequence, begin: int, num_new: int) -> int:
         """How many of num_new tokens from position `begin` on can be computed with the images this step can have."""
-        if self.images is not None:
+        if self.images is not None and begin < sequence.num_prompt_tokens:
             for image in sequence.images_within(begin, begin + num_new):
                 was_cached = self.images.holds(image)
                 if not self.images.make_available(image):

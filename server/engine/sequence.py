@@ -43,6 +43,8 @@ class Sequence:
         self.images = images
         self.request_id: str = request.request_id
         self.params: SamplingParams = request.params
+        # Smaller runs first: priority, then arrival; the id makes the order total.
+        self.order = (request.priority, request.arrival_time, self.request_id)
         self.token_ids: list[int] = list(request.prompt_token_ids)
         self.num_prompt_tokens = len(self.token_ids)
         self.num_computed = 0
@@ -75,11 +77,6 @@ class Sequence:
     @property
     def output_token_ids(self) -> list[int]:
         return self.token_ids[self.num_prompt_tokens :]
-
-    @property
-    def order(self) -> tuple[int, float, str]:
-        """Smaller runs first: priority, then arrival; the id makes the order total."""
-        return (self.request.priority, self.request.arrival_time, self.request_id)
 
     @property
     def wants_prompt_logprobs(self) -> bool:
