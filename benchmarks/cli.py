@@ -193,7 +193,7 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
         choices=PEER_NAMES,
         default=_default("peers"),
         metavar="PEER",
-        help=f"of {', '.join(PEER_NAMES)}; default: transformers, and those whose environment was made",
+        help=f"of {', '.join(PEER_NAMES)}; default: transformers, and unquantized ones whose environment was made",
     )
     compare.add_argument("--only", choices=["in-process", "http"], help="leave the other half out")
     compare.add_argument(

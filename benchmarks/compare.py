@@ -21,7 +21,7 @@ _DECODE_PROMPT, _FIRST_TOKEN_PROMPT = 64, 512
 
 def run_compare(options: Options) -> dict[str, Any]:
     """The result as JSON values. Raises BenchmarkError."""
-    peers = _peers(options)
+    peers = chosen_peers(options)
     work = _work(options)
     results = Measurements()
     in_process, left_out_over_http = InProcessOutcome({}, {}), dict[str, str]()
@@ -59,10 +59,11 @@ def run_compare(options: Options) -> dict[str, Any]:
     }
 
 
-def _peers(options: Options) -> list[str]:
+def chosen_peers(options: Options) -> list[str]:
     """Those asked for, else those that are there. Raises SetupError for one whose environment was not made."""
     if not options.peers:
-        return [*(name for name, peer in PEERS.items() if peer.environment.is_made), TRANSFORMERS]
+        made = [name for name, peer in PEERS.items() if peer.variant_of is None and peer.environment.is_made]
+        return [*made, TRANSFORMERS]
     for name in options.peers:
         if name in PEERS:
             PEERS[name].environment.require()

@@ -16,7 +16,7 @@ from benchmarks.server_process import ServerProcess
 
 
 class ServedModel(ServerProcess):
-    """HTTP process, launcher and ranks."""
+    """HTTP process and ranks."""
 
     ready_path = "/health/ready"
     stop_timeout = 15.0  # idle it ends within 5 s; beyond this it hangs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.peers import models
@@ -26,7 +26,10 @@ class ServerOptions:
 
 @dataclass(frozen=True)
 class Peer:
-    """name: of its environment. distributions: whose versions are stated; the first is the peer itself.
+    """distributions: whose versions are stated; the first is the peer itself.
+
+    variant_of: the peer whose environment and worker it shares, None for one with its own. Only who names a variant
+    compares with it.
 
     serve: the command of its server, which answers GET /health with 200 once it is ready and speaks OpenAI's
     completions; None for a peer without one. request_fields: what turns its prompt cache off in a request.
@@ -38,13 +41,14 @@ class Peer:
     variables: Callable[[PeerEnvironment, int], Mapping[str, str]]
     serve: Callable[[PeerEnvironment, ServerOptions], list[str]] | None = None
     request_fields: Mapping[str, object] = field(default_factory=dict)
+    variant_of: str | None = None
 
     @property
     def environment(self) -> PeerEnvironment:
-        return PeerEnvironment.of(self.name)
+        return PeerEnvironment.of(self.variant_of or self.name)
 
     def worker_command(self) -> list[str]:
-        return self.environment.worker_command(f"{self.name}_worker")
+        return self.environment.worker_command(f"{self.variant_of or self.name}_worker")
 
     def environment_variables(self, threads: int) -> dict[str, str]:
         """threads: it may use."""
@@ -119,7 +123,18 @@ LLAMA_CPP = Peer(
     serve=_llama_cpp_server,
     request_fields={"cache_prompt": False},
 )
-PEERS = {peer.name: peer for peer in (VLLM, OPENVINO, LLAMA_CPP)}
+
+
+def _quantized_llama_cpp(file_type: str) -> Peer:
+    def convert(environment: PeerEnvironment, hf_directory: Path, dtype: str) -> Path:
+        del dtype  # of keys and values alone
+        return models.quantized_gguf_file(environment, hf_directory, file_type)
+
+    return replace(LLAMA_CPP, name=f"llama_cpp_{file_type}", convert=convert, variant_of=LLAMA_CPP.name)
+
+
+QUANTIZED_LLAMA_CPP = tuple(_quantized_llama_cpp(file_type) for file_type in ("q8_0", "q4_1"))
+PEERS = {peer.name: peer for peer in (VLLM, OPENVINO, LLAMA_CPP, *QUANTIZED_LLAMA_CPP)}
 TRANSFORMERS = "transformers"
 """Needs no environment: it is installed beside this project."""
 

@@ -29,6 +29,20 @@ def gguf_file(environment: PeerEnvironment, hf_directory: Path, dtype: str) -> P
     return directory / "model.gguf"
 
 
+def quantized_gguf_file(environment: PeerEnvironment, hf_directory: Path, file_type: str) -> Path:
+    """Quantized by llama.cpp itself, from fp32; activations are whatever it makes of them."""
+    source = gguf_file(environment, hf_directory, "fp32")
+    directory = environment.directory / "models" / f"{_identity(hf_directory)}-{file_type}"
+
+    def command(into: Path) -> list[str]:
+        files = [str(source), str(into / "model.gguf")]
+        return [environment.python, "-m", "benchmarks.peers.quantize_gguf", *files, file_type]
+
+    libraries = {"LLAMA_CPP_LIB_PATH": str(environment.directory / "build" / "bin")}
+    make_once(directory, command, environment.variables() | libraries)
+    return directory / "model.gguf"
+
+
 def openvino_directory(environment: PeerEnvironment, hf_directory: Path, dtype: str) -> Path:
     """Exported in fp32 whatever the dtype: OpenVINO rounds the weights when it loads them."""
     del dtype

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cli import main
+from benchmarks.compare import chosen_peers
+from benchmarks.options import Options
 from benchmarks.peers import measurements as m
 from benchmarks.peers.catalog import PEERS, Peer, ServerOptions
 from benchmarks.peers.environment import PeerEnvironment
@@ -110,3 +112,13 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["compare", "--peers", "tensorrt"])
     assert "tensorrt" in capsys.readouterr().err
+
+
+def test_a_quantized_variant_shares_an_environment_and_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    variant, whole = PEERS["llama_cpp_q4_1"], PEERS["llama_cpp"]
+    assert variant.environment == whole.environment
+    assert variant.worker_command() == whole.worker_command()
+    assert variant.convert is not whole.convert
+    monkeypatch.setattr(PeerEnvironment, "is_made", True)
+    assert chosen_peers(Options()) == ["vllm", "openvino", "llama_cpp", "transformers"]
+    assert chosen_peers(Options(peers=("llama_cpp_q4_1",))) == ["llama_cpp_q4_1"]
