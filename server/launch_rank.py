@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from types import TracebackType
 from typing import Self
 
 from server.ipc import RankOrder, encode
@@ -24,9 +23,7 @@ class StandbyRank:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -43,8 +40,6 @@ class StandbyRank:
         """
         process, self._process = self._process, None
         assert process is not None and process.stdin is not None, "a rank gets one order"
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(encode(order))
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
         return process

@@ -87,7 +87,7 @@ def _no_variables(environment: PeerEnvironment, threads: int) -> dict[str, str]:
 
 def _llama_cpp_variables(environment: PeerEnvironment, threads: int) -> dict[str, str]:
     del threads
-    return {"LLAMA_CPP_LIB_PATH": str(environment.directory / "build" / "bin")}
+    return models.llama_cpp_libraries(environment)
 
 
 def _llama_cpp_server(environment: PeerEnvironment, options: ServerOptions) -> list[str]:

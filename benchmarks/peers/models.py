@@ -38,9 +38,13 @@ def quantized_gguf_file(environment: PeerEnvironment, hf_directory: Path, file_t
         files = [str(source), str(into / "model.gguf")]
         return [environment.python, "-m", "benchmarks.peers.quantize_gguf", *files, file_type]
 
-    libraries = {"LLAMA_CPP_LIB_PATH": str(environment.directory / "build" / "bin")}
-    make_once(directory, command, environment.variables() | libraries)
+    make_once(directory, command, environment.variables() | llama_cpp_libraries(environment))
     return directory / "model.gguf"
+
+
+def llama_cpp_libraries(environment: PeerEnvironment) -> dict[str, str]:
+    """Where its Python package finds what make_env compiled."""
+    return {"LLAMA_CPP_LIB_PATH": str(environment.directory / "build" / "bin")}
 
 
 def openvino_directory(environment: PeerEnvironment, hf_directory: Path, dtype: str) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import httpx
+import psutil
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -91,8 +92,6 @@ class StubServer:
 
     def children(self) -> list[int]:
         """Process ids of all living descendants."""
-        import psutil
-
         return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
 
 
@@ -104,6 +103,26 @@ def wait_for(probe: Callable[[], Any], seconds: float = 60) -> Any:
             return value
         time.sleep(0.05)
     raise AssertionError("it did not happen in time")
+
+
+@pytest.fixture(scope="session")
+def wait_for_gone() -> Callable[[list[int]], None]:
+    """Waits until none of these processes lives; fails, and names them, when some stay for half a minute."""
+
+    def wait(pids: list[int]) -> None:
+        deadline = time.monotonic() + 30
+        while left := [pid for pid in pids if _is_alive(pid)]:
+            assert time.monotonic() < deadline, f"still there: {left}"
+            time.sleep(0.05)
+
+    return wait
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(scope="session")

@@ -28,20 +28,6 @@ def in_background(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, results
 
 
-def wait_for_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 30
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if is_alive(pid)]}"
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def test_a_dead_engine_fails_what_is_pending_and_comes_back(start_stub_server: Any) -> None:
     with start_stub_server() as server:
         pending, replies = in_background(lambda: generate(server.url, max_new_tokens=200, seed=SLOW))
@@ -100,7 +86,9 @@ def test_ranks_that_never_load_end_the_server_with_their_reason(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_when_idle_ends_it_in_order(start_stub_server: Any, number: signal.Signals) -> None:
+def test_a_signal_when_idle_ends_it_in_order(
+    start_stub_server: Any, wait_for_gone: Callable[[list[int]], None], number: signal.Signals
+) -> None:
     with start_stub_server() as server:
         children = server.children()
         server.process.send_signal(number)
@@ -134,7 +122,9 @@ def test_requests_that_do_not_finish_in_time_get_an_error(start_stub_server: Any
         assert server.process.wait(30) == 0
 
 
-def test_killing_the_parent_leaves_no_process_behind(start_stub_server: Any) -> None:
+def test_killing_the_parent_leaves_no_process_behind(
+    start_stub_server: Any, wait_for_gone: Callable[[list[int]], None]
+) -> None:
     with start_stub_server() as server:
         children = server.children()
         assert children

@@ -28,26 +28,14 @@ def wait_for(probe: Callable[[], Any]) -> Any:
     return value
 
 
-def wait_for_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 60
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if is_alive(pid)]}"
-        time.sleep(0.05)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def rank_pids(server: Any) -> list[int]:
     pids: list[int] = httpx.get(f"{server.url}/server_info").json()["engine"]["rank_pids"]
     return pids
 
 
-def test_any_ranks_death_is_noticed_and_the_parents_death_takes_all(start_stub_server: Any) -> None:
+def test_any_ranks_death_is_noticed_and_the_parents_death_takes_all(
+    start_stub_server: Any, wait_for_gone: Callable[[list[int]], None]
+) -> None:
     with start_stub_server("--ranks", "2", tensor_model_parallel_size=2) as server:
         first = rank_pids(server)
         everyone = server.children()
@@ -75,7 +63,9 @@ def test_any_ranks_death_is_noticed_and_the_parents_death_takes_all(start_stub_s
         wait_for_gone(everyone)
 
 
-def test_torchrun_itself_may_start_the_ranks(smollm2_checkpoint: Path, tmp_path: Path) -> None:
+def test_torchrun_itself_may_start_the_ranks(
+    smollm2_checkpoint: Path, tmp_path: Path, wait_for_gone: Callable[[list[int]], None]
+) -> None:
     """`torchrun -m server`: rank 0 has the HTTP process as its child, and SIGTERM ends them all."""
     output = tmp_path / "output"
     arguments = ("--load", str(smollm2_checkpoint), "--port", "0", "--kv-cache-gb", "0.1")

@@ -75,17 +75,29 @@ def run(engine: Engine, wanted: list[EngineRequest], *, speculative_tokens: int)
 
 
 def continued(wanted: list[EngineRequest], outputs: Outputs) -> list[EngineRequest]:
-    """The same sequences from a place in the middle of what they repeat, to stop at a token some places later."""
+    """The same sequences from places in the midst of what they repeat, to end some tokens later.
+
+    Once by length and, where the last of these tokens comes there first, once by a stop token.
+    """
     made = []
-    for request in wanted:
+    for number, request in enumerate(wanted):
         tokens = [token for output in outputs.get(request.request_id, []) for token in output.token_ids]
-        begin, end = len(tokens) // 2, len(tokens) // 2 + 3 + len(made) % 4
-        if len(tokens) > 30 and tokens[end] not in tokens[begin:end]:
-            params = SamplingParams(temperature=0.0, max_new_tokens=20, stop_token_ids=(tokens[end],))
-            prompt = request.prompt_token_ids + tokens[:begin]
-            made.append(
-                EngineRequest(request_id=f"{request.request_id} continued", prompt_token_ids=prompt, params=params)
-            )
+        if len(tokens) <= 30:
+            continue
+        for place, begin in enumerate((len(tokens) // 3, len(tokens) // 2, len(tokens) * 2 // 3)):
+            count = 2 + (number + place) % 4
+            *others, last = tokens[begin : begin + count]
+            ends: list[dict[str, Any]] = [{"max_new_tokens": count}]
+            if last not in others:
+                ends.append({"max_new_tokens": 20, "stop_token_ids": (last,)})
+            for end in ends:
+                made.append(
+                    EngineRequest(
+                        request_id=f"{request.request_id} from {begin}, {end}",
+                        prompt_token_ids=request.prompt_token_ids + tokens[:begin],
+                        params=SamplingParams(temperature=0.0, **end),
+                    )
+                )
     return made
 
 
