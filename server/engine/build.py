@@ -28,7 +28,7 @@ from server.engine.cuda_graphs import CudaGraphRecorder, collectives_can_be_reco
 from server.engine.decode_batch import batch_sizes
 from server.engine.decode_graphs import DecodeGraphs, DecodeShape
 from server.engine.engine import Engine
-from server.engine.freed_memory import keep_freed_memory, return_freed_memory
+from server.engine.freed_memory import return_freed_memory
 from server.engine.grammar_admission import GrammarAdmission
 from server.engine.grammar_compiler import GrammarCompiler
 from server.engine.image_cache import ImageCache
@@ -70,7 +70,6 @@ def build_rank(document: ResolvedDocument) -> BuiltRank:
     is_vlm = document.kind == "vlm"
     model = get_model(is_vlm, model_config)
     return_freed_memory()
-    keep_freed_memory()
     attention = attention_for(model_config)
     records_graphs = _records_graphs(model_config, engine_config, attention)
     # One block more than sequences get: what fills a recorded batch up must write somewhere.

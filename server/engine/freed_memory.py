@@ -16,7 +16,10 @@ _LARGEST_KEPT_BLOCK = 32 * 2**20  # the most that glibc allows: larger ones come
 
 
 def return_freed_memory() -> None:
-    """After loading and packing, what glibc would keep for itself is a good part of the weights' size."""
+    """After loading and packing, what glibc would keep for itself is a good part of the weights' size.
+
+    After the first steps it is what they alone needed.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(0)

@@ -7,6 +7,7 @@ import gc
 import numpy as np
 
 from server.engine.build import BuiltRank
+from server.engine.freed_memory import keep_freed_memory, return_freed_memory
 from server.engine.step_plan import Int32Array, StepKind, StepPlan
 
 
@@ -23,6 +24,8 @@ def warm_up(built: BuiltRank) -> None:
     # come and go, and hold a step up for some 200 ms each time.
     gc.collect()
     gc.freeze()
+    return_freed_memory()
+    keep_freed_memory()
 
 
 def _plan(num_new: int, num_computed: int) -> StepPlan:
