@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,9 +25,17 @@ def order(directory: Path) -> RankOrder:
     )
 
 
-def test_without_an_order_it_ends_with_its_context() -> None:
+@contextmanager
+def standing_by() -> Iterator[tuple[StandbyRank, psutil.Process]]:
+    """One, and its process: this one has other children, too."""
+    others = set(psutil.Process().children())
     with StandbyRank() as standby:
-        (process,) = psutil.Process().children()
+        (process,) = set(psutil.Process().children()) - others
+        yield standby, process
+
+
+def test_without_an_order_it_ends_with_its_context() -> None:
+    with standing_by() as (standby, process):
         assert standby.is_waiting
     assert not process.is_running()
 
@@ -45,8 +55,7 @@ def test_the_death_of_a_process_before_its_order_is_the_groups_end(tmp_path: Pat
         finally:
             await group.kill()
 
-    with StandbyRank() as standby:
-        (child,) = psutil.Process().children()
+    with standing_by() as (standby, child):
         child.kill()
         while child.status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
